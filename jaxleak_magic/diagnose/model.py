@@ -1,0 +1,382 @@
+"""The plain-data model of a report: what every room after diagnosis and every door works on.
+
+Everything here is frozen and made of strings, numbers and tuples; nothing refers to a live tracer, trace, frame or
+object of the user's. ``Report.to_dict`` gives the JSON form, schema version 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+Verdict = Literal["leak", "library_cache", "exception", "transient"]
+Outcome = Literal["leaks", "error", "clean"]
+Owner = Literal["user", "library", "jax", "python", "ipython"]
+LinkKind = Literal[
+    "closure_cell",
+    "attribute",
+    "item",
+    "key",
+    "argument_default",
+    "bound_method",
+    "partial",
+    "generator",
+    "frame_local",
+    "global",
+    "class_attribute",
+    "weak",
+    "pytree_aux",
+    "cache",
+    "other",
+]
+FixCheck = Literal["same_results", "leak_free", "not_checked"]
+
+MECHANISMS = (
+    "custom_vjp_closure",
+    "closure_over_outer_transform",
+    "pytree_static_field",
+    "closure_in_aux_data",
+    "lru_cache",
+    "dict_memo",
+    "rng_state",
+    "default_arg",
+    "class_attr",
+    "generator",
+    "partial_object",
+    "callback",
+    "weak_registry",
+    "host_thread",
+    "exception_traceback",
+    "closure_escape",
+    "attribute_write",
+    "container_append",
+    "global_write",
+    "nonlocal_write",
+    "jax_internal_cache",
+    "debugger_or_ipython",
+    "other",
+)
+"""Names of the mechanisms, in the order in which they are tried: the first that fits is the leak's."""
+
+
+@dataclass(frozen=True)
+class CellRef:
+    """A notebook cell: the front end's id (None where it gives none) and its execution count ``In [n]``."""
+
+    id: str | None
+    execution_count: int | None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in source code.
+
+    Attributes:
+        cell: the notebook cell, or None for a file.
+        file: the file's path as Python knows it, or None for a cell.
+        line: 1-based line of the cell's text without its ``%%leakcheck`` line, or of the file.
+        column: 0-based column in characters, or None.
+        function: qualified name of the function around it, or None at top level.
+        source: the line's text, or None where the source is not at hand.
+    """
+
+    cell: CellRef | None
+    file: str | None
+    line: int
+    column: int | None = None
+    function: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class TracerInfo:
+    """The leaked tracer as plain text: class name, dtype, shape, and a short text that JAX's users know."""
+
+    type: str
+    dtype: str | None
+    shape: tuple[int | str, ...] | None
+    text: str
+
+
+@dataclass(frozen=True)
+class TraceLevel:
+    """One transform around the leaked value.
+
+    Attributes:
+        transform: the user's word for it, e.g. ``"vmap"`` or ``"eqx.filter_jit"``.
+        function: name of the function that was transformed, or None.
+        line: 1-based line of the user's call, as in `Place`, or None.
+        trace: class name of the innermost trace of that call, or None.
+        traces: class names of all traces of that call, outermost first.
+        place: where the call stands, or None (not part of the JSON of schema 1 but for ``line``).
+    """
+
+    transform: str
+    function: str | None
+    line: int | None
+    trace: str | None
+    traces: tuple[str, ...] = ()
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One step of a path from the tracer up to a root.
+
+    Attributes:
+        kind: what holds what (see `LinkKind`).
+        label: readable step in the user's names, e.g. ``"schedule closes over rate"``.
+        type: type name of the holding object.
+        owner: whose object the holder is.
+        line: line where the holder was defined, or None.
+        name: the bare name, attribute, key or index text of the step, or None (``rate``, ``.h``, ``'k'``, ``[0]``).
+        holder: a short name of the holding object for a graph's node (``schedule()``, ``Learner``, ``list``).
+        node: a number that is the same wherever the same object appears in a report, so that shared holders are one node.
+        place: where the holder was defined, or None.
+    """
+
+    kind: LinkKind
+    label: str
+    type: str
+    owner: Owner
+    line: int | None = None
+    name: str | None = None
+    holder: str | None = None
+    node: int | None = None
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The root that keeps the value: ``kind`` as in `LinkKind`, its name (``learners``) and whose it is."""
+
+    kind: str
+    name: str
+    owner: Owner
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Four plain texts, each one or two sentences with the user's names in them."""
+
+    what: str
+    where: str
+    why: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A cell or file that a fix changes, with its whole new text (without the ``%%leakcheck`` line) and the diff."""
+
+    cell: CellRef | None
+    file: str | None
+    source: str
+    diff: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """An offered rewrite, or the reason why none is offered (then ``source``, ``diff`` and ``edits`` are empty)."""
+
+    id: str
+    title: str
+    refusal: str | None = None
+    source: str | None = None
+    diff: str | None = None
+    edits: tuple[Edit, ...] = ()
+    checked: FixCheck | None = None
+
+
+@dataclass(frozen=True)
+class FunctionFact:
+    """A function of the user's on the path, for rewriting: where its ``def`` or ``lambda`` stands and what it closes over.
+
+    Attributes:
+        name: ``__name__`` of its code object.
+        qualname: qualified name of its code object.
+        variable: free variable through which the path runs.
+        place: the ``def``/``lambda`` line.
+    """
+
+    name: str
+    qualname: str
+    variable: str
+    place: Place | None
+
+
+@dataclass(frozen=True)
+class ClassFact:
+    """A class of the user's on the path: its name, the attribute through which the path runs, where it is defined."""
+
+    name: str
+    attribute: str
+    place: Place | None
+
+
+@dataclass(frozen=True)
+class LeakFacts:
+    """Plain facts that the rewriting room starts from; not part of the JSON form.
+
+    Attributes:
+        captured: every (function, variable) of the best chain, from the tracer outwards.
+        all_captured: free variables of the innermost function that held a tracer when the run ended, the leaked one first.
+        attributes: every (class, attribute) of the best chain, from the tracer outwards.
+        in_aux_data: whether the path runs through the aux data of a pytree.
+        differentiated: whether a JVP or Linearize level is in the value's stack.
+        access: expression that reaches the holder from the namespace, e.g. ``learners.schedule``, or None.
+    """
+
+    captured: tuple[FunctionFact, ...] = ()
+    all_captured: tuple[str, ...] = ()
+    attributes: tuple[ClassFact, ...] = ()
+    in_aux_data: bool = False
+    differentiated: bool = False
+    access: str | None = None
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One leaked value: one root cause, however many tracers it keeps alive."""
+
+    id: int
+    verdict: Verdict
+    count: int
+    mechanism: str
+    tracer: TracerInfo
+    variable: str | None
+    trace_stack: tuple[TraceLevel, ...]
+    created: Place | None
+    stored: Place | None
+    escaped: Place | None
+    holder: Holder | None
+    chains: tuple[tuple[Link, ...], ...]
+    explanation: Explanation
+    fixes: tuple[Fix, ...] = ()
+    facts: LeakFacts = field(default=LeakFacts(), repr=False)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What is no leak and still surprises: ``impure_write``, ``unrolled_loop`` or ``baked_in_value``."""
+
+    kind: str
+    line: int | None
+    text: str
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True)
+class ErrorInfo:
+    """An exception of the user's code, as plain text."""
+
+    type: str
+    message: str
+    line: int | None
+    column: int | None
+    kind: str
+    explanation: Explanation | None = None
+    leak_id: int | None = None
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was really done; ``unchecked`` says in sentences what could not be seen."""
+
+    checking_leaks: bool
+    retraced: bool
+    census: bool
+    unchecked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Elapsed:
+    """Seconds spent running the code, detecting, explaining, and proposing fixes."""
+
+    run_s: float = 0.0
+    detect_s: float = 0.0
+    explain_s: float = 0.0
+    fix_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """The text of a cell or file that a report speaks of.
+
+    Attributes:
+        text: the source without the ``%%leakcheck`` line, every byte of the rest as the user wrote it.
+        cell: the notebook cell, or None for a file.
+        file: path, or None for a cell.
+        magic: the first line that was taken off (``"%%leakcheck -o r"``, with its line ending), or the empty string.
+        complete: False where only the text as Python compiled it is known.
+    """
+
+    text: str
+    cell: CellRef | None = None
+    file: str | None = None
+    magic: str = ""
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is known about one checked run."""
+
+    jax_version: str
+    python_version: str
+    file: str | None
+    checked: Checked
+    leaks: tuple[Leak, ...] = ()
+    error: ErrorInfo | None = None
+    notes: tuple[Note, ...] = ()
+    elapsed: Elapsed = Elapsed()
+    source: SourceText | None = field(default=None, repr=False)
+    sources: tuple[SourceText, ...] = field(default=(), repr=False)
+
+    @property
+    def outcome(self) -> Outcome:
+        """``"leaks"``, ``"error"`` or ``"clean"``."""
+        if self.real_leaks:
+            return "leaks"
+        return "error" if self.error is not None else "clean"
+
+    @property
+    def real_leaks(self) -> tuple[Leak, ...]:
+        """The leaks with verdict ``leak``: those to act on."""
+        return tuple(leak for leak in self.leaks if leak.verdict == "leak")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form as plain dicts and lists."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "jax_version": self.jax_version,
+            "python_version": self.python_version,
+            "file": self.file,
+            "outcome": self.outcome,
+            "checked": _plain(self.checked),
+            "error": _plain(self.error),
+            "leaks": [_plain(leak) for leak in self.leaks],
+            "notes": [_plain(note) for note in self.notes],
+            "elapsed": {k: round(v, 6) for k, v in dataclasses.asdict(self.elapsed).items()},
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The JSON form as text; lone surrogates in the user's names are escaped, so that it is always valid UTF-8."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=True)
+
+
+_NOT_IN_JSON = {"Leak": {"facts"}, "TraceLevel": {"place"}}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hidden = _NOT_IN_JSON.get(type(value).__name__, set())
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in hidden}
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    return value
