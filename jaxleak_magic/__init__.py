@@ -1,0 +1,45 @@
+"""Find leaked JAX tracers.
+
+In a notebook: ``%load_ext jaxleak_magic``, then ``%%leakcheck`` on a cell's first line. Elsewhere: ``jaxleak check FILE``.
+Importing this package is light: JAX, IPython and the rest are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from jaxleak_magic.errors import LeakError as LeakError
+    from jaxleak_magic.report import LeakReport as LeakReport
+
+__all__ = ["LeakError", "LeakReport", "load_ipython_extension", "unload_ipython_extension"]
+__version__ = "0.1.0"
+
+_LAZY = {"LeakError": "jaxleak_magic.errors", "LeakReport": "jaxleak_magic.report"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Add ``%%leakcheck``, ``%leakcheck`` and ``%leakfix`` to a shell; a second call changes nothing."""
+    from jaxleak_magic.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """Take the magics and all hooks out of a shell again."""
+    from jaxleak_magic.magics import unload
+
+    unload(shell)

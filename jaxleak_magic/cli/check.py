@@ -1,0 +1,96 @@
+"""``jaxleak check``: run files, show the reports, and answer with the exit status of the contract."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, run_in_fresh_process
+from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
+
+
+def check(args: argparse.Namespace) -> int:
+    """Check the files of the command line; gives the exit status. Raises InputError where nothing can be shown."""
+    output = Path(args.output) if args.output else None
+    if output is not None and not output.absolute().parent.is_dir():
+        raise InputError(f"{output}: its folder does not exist; make it first, or give --output another path")
+    apart = args.format != "text" and output is None
+    results: list[CellReport] = []
+    as_list = len(args.files) > 1
+    statuses: list[int] = []
+    for file in args.files:
+        try:
+            as_list = isinstance(read_input(Path(file)), Notebook) or as_list
+        except InputError as error:
+            print(f"jaxleak: {error}", file=sys.stderr)
+            statuses.append(3)
+            continue
+        outcome = run_in_fresh_process(Job(file, args.keep_caches, args.fixes), "stderr" if apart else "stdout")
+        results += outcome.reports
+        statuses.append(exit_status(outcome))
+    if results or as_list:
+        _write(render(results, args.format, as_list), output)
+    return worst(statuses)
+
+
+def exit_status(outcome: Outcome) -> int:
+    """1 for a leak, else 2 where code raised, else 0."""
+    outcomes = [each.report.outcome for each in outcome.reports]
+    if "leaks" in outcomes:
+        return 1
+    return 2 if outcome.raised or "error" in outcomes else 0
+
+
+def worst(statuses: Sequence[int]) -> int:
+    """The status that wins: 3, 1, 2, 0 in this order."""
+    return next((status for status in (3, 1, 2) if status in statuses), 0)
+
+
+def render(results: Sequence[CellReport], form: str, as_list: bool) -> str:
+    """All reports as one text, in JSON an object for a single script and else a list."""
+    if form == "json":
+        plain = [_plain(each) for each in results]
+        return json.dumps(plain if as_list else plain[0], indent=2, ensure_ascii=True) + "\n"
+    reports = [each.report for each in results]
+    if form == "html":
+        from jaxleak_magic.show.page import render_page
+
+        return render_page(reports)
+    from jaxleak_magic.show.text import render_text
+
+    return "\n".join(render_text(report).rstrip("\n") + "\n" for report in reports)
+
+
+def _plain(each: CellReport) -> dict[str, Any]:
+    plain = each.report.to_dict()
+    if each.cell_index is not None:
+        source = each.report.source
+        cell = source.cell if source else None
+        plain["cell"] = {
+            "id": cell.id if cell else None,
+            "execution_count": cell.execution_count if cell else None,
+            "index": each.cell_index,
+        }
+    return plain
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        _print(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _print(text)
+        raise InputError(f"{output}: cannot be written, {error.strerror or error}; the report is on stdout") from None
+
+
+def _print(text: str) -> None:
+    """Print in whatever encoding stdout has: a terminal in the C locale gets escapes, never an error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()

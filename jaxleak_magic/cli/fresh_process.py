@@ -1,0 +1,108 @@
+"""Running one file under the check in a process of its own."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jaxleak_magic
+from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Report
+
+_PARENT_OF_PACKAGE = str(Path(jaxleak_magic.__file__).resolve().parent.parent)
+_STDERR = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the process is to do: the file as given, and how it is checked."""
+
+    file: str
+    keep_caches: bool
+    fixes: bool
+
+
+@dataclass(frozen=True)
+class CellReport:
+    """A report, and the notebook cell it belongs to (by its place in the notebook's list); None for a script."""
+
+    report: Report
+    cell_index: int | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a file.
+
+    Attributes:
+        reports: one for a script, one a checked cell for a notebook.
+        raised: whether code raised that no report speaks of: a cell that is not checked.
+        executed: index of the notebook cell by its execution count.
+    """
+
+    reports: tuple[CellReport, ...]
+    raised: bool = False
+    executed: tuple[tuple[int, int], ...] = ()
+
+
+def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"]) -> Outcome:
+    """Run a file under the check.
+
+    Args:
+        job: the file and how it is checked.
+        output: where the output of the user's code goes that it writes to stdout.
+
+    Returns:
+        What came of it; a process that dies gives a report with an error that says so.
+    """
+    bootstrap = "import sys; sys.path.insert(0, sys.argv[1]); from jaxleak_magic.cli.worker import main; main()"
+    with tempfile.TemporaryDirectory(prefix="jaxleak-") as folder:
+        job_file, outcome_file = Path(folder, "job"), Path(folder, "outcome")
+        job_file.write_bytes(pickle.dumps(job))
+        command = [sys.executable, "-c", bootstrap, _PARENT_OF_PACKAGE, str(job_file), str(outcome_file)]
+        sys.stdout.flush()
+        process = subprocess.run(command, stdout=_STDERR if output == "stderr" else None, check=False)
+        try:
+            outcome = pickle.loads(outcome_file.read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return Outcome((CellReport(_died(job, process.returncode)),))
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def report_without_check(file: str, error: ErrorInfo | None, unchecked: str) -> Report:
+    """The report of code that could not be checked.
+
+    Args:
+        file: the file as given.
+        error: what stood in the way, or None where there was nothing to run.
+        unchecked: the sentence that says so.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        jax_version = version("jax")
+    except PackageNotFoundError:
+        jax_version = "not installed"
+    return Report(
+        jax_version=jax_version,
+        python_version=".".join(map(str, sys.version_info[:3])),
+        file=file,
+        checked=Checked(False, False, False, (unchecked,)),
+        error=error,
+    )
+
+
+def _died(job: Job, status: int) -> Report:
+    how = f"with exit status {status}"
+    if status < 0:
+        known = {s.value: s.name for s in signal.Signals}
+        how = f"by the signal {known.get(-status, -status)}"
+    message = f"the process ended {how} before the check could finish, so nothing is known about leaks"
+    error = ErrorInfo("ProcessEnded", message, None, None, "not_tracer_related")
+    return report_without_check(job.file, error, "The process ended before the check could finish.")

@@ -1,0 +1,115 @@
+"""Reading the files that are to be checked. Every failure is one line that says what, where and what to do."""
+
+from __future__ import annotations
+
+import io
+import json
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+class InputError(Exception):
+    """A file that cannot be read or written, with the one line to show."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A ``.py`` file: its path as given, its text with the line endings that it has, and its encoding."""
+
+    path: Path
+    text: str
+    encoding: str
+
+
+@dataclass(frozen=True)
+class CodeCell:
+    """A code cell of a notebook: its place in the notebook's list, its id (None in old formats), and its source."""
+
+    index: int
+    id: str | None
+    source: str
+    may_raise: bool = False
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """An ``.ipynb`` file: its path as given, its text, the parsed JSON, and its code cells."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+    cells: tuple[CodeCell, ...]
+
+
+def read_input(path: Path) -> Script | Notebook:
+    """Read a file by its ending. Raises InputError."""
+    if path.suffix == ".ipynb":
+        return read_notebook(path)
+    if path.suffix == ".py":
+        return read_script(path)
+    raise InputError(f"{path}: neither a .py nor an .ipynb file; rename it, or save the cell as a .py file")
+
+
+def read_script(path: Path) -> Script:
+    """Read a Python file in UTF-8 or in the encoding that its first lines declare. Raises InputError."""
+    data = _read_bytes(path)
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return Script(path, data.decode(encoding), encoding)
+    except SyntaxError as error:  # an unknown encoding, or one that does not fit the first lines
+        raise InputError(f"{path}: not readable as Python source, {error.msg or error}; save it as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not valid {encoding}; save the file as UTF-8") from None
+
+
+def read_notebook(path: Path) -> Notebook:
+    """Read a notebook of format 4. Raises InputError."""
+    data = _read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not valid UTF-8; save the notebook again as UTF-8") from None
+    try:
+        notebook = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(f"{path}: not a notebook, its text is not JSON{where}; save it again from Jupyter") from None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if not isinstance(cells, list):
+        old = isinstance(notebook, dict) and "worksheets" in notebook
+        what = "a notebook of format 3" if old else "not a notebook, it has no list of cells"
+        raise InputError(f"{path}: {what}; open it in Jupyter and save it, which writes format 4")
+    return Notebook(path, text, notebook, tuple(_code_cells(path, cells)))
+
+
+def _code_cells(path: Path, cells: list[Any]) -> list[CodeCell]:
+    found: list[CodeCell] = []
+    for index, cell in enumerate(cells):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source", "")
+        if isinstance(source, list) and all(isinstance(line, str) for line in source):
+            source = "".join(source)
+        if not isinstance(source, str):
+            raise InputError(f"{path}: cell {index} has no text as its source; save the notebook again from Jupyter")
+        own_id = cell.get("id")
+        metadata = cell.get("metadata")
+        tags = metadata.get("tags") if isinstance(metadata, dict) else None
+        may_raise = isinstance(tags, list) and "raises-exception" in tags
+        found.append(CodeCell(index, own_id if isinstance(own_id, str) else None, source, may_raise))
+    return found
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder; name the .py or .ipynb file in it") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read, {error.strerror or error}") from None
+    except ValueError as error:  # a null byte in the name
+        raise InputError(f"{path}: not a file name, {error}") from None

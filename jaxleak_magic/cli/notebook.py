@@ -1,0 +1,72 @@
+"""Running a notebook's cells under the check in a shell of this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, report_without_check
+from jaxleak_magic.cli.inputs import Notebook
+from jaxleak_magic.diagnose.model import ErrorInfo, Report
+from jaxleak_magic.magics.options import MagicOptions
+
+
+def run_notebook(notebook: Notebook, job: Job) -> Outcome:
+    """Run all code cells in order, with the notebook's folder as working folder, as Jupyter does.
+
+    The cells that begin with ``%%leakcheck`` are checked, or all where none does. A cell that raises does not stop the
+    run: each checked cell gets its report.
+    """
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    from jaxleak_magic.magics import load
+    from jaxleak_magic.magics.checked_cell import read_checked_cell
+
+    folder = os.path.dirname(os.path.abspath(job.file))
+    os.chdir(folder)
+    sys.path.insert(0, "")
+    sys.argv = [job.file]
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor" if _takes_lower_case_colours() else "NoColor"
+    shell = InteractiveShell.instance(config=config)
+
+    reports: list[Report] = []
+
+    def keep(report: Report, options: MagicOptions, raw_cell: str | None) -> None:
+        reports.append(report)
+
+    checker = load(shell).checker
+    checker.present, checker.fixes, checker.keep_caches = keep, job.fixes, job.keep_caches
+    checker.check_all = not any(read_checked_cell(cell.source) for cell in notebook.cells)
+
+    found: list[CellReport] = []
+    executed: list[tuple[int, int]] = []
+    raised = False
+    for cell in notebook.cells:
+        executed.append((shell.execution_count, cell.index))
+        reports.clear()
+        result = shell.run_cell(cell.source, store_history=True, cell_id=cell.id)
+        error = result.error_before_exec or result.error_in_exec
+        if not reports and (checker.check_all or read_checked_cell(cell.source)):
+            reports.append(_without_check(job.file, cell.source, error))
+        found += [CellReport(report, cell.index) for report in reports]
+        raised = raised or not (error is None or reports or cell.may_raise)
+    return Outcome(tuple(found), raised, tuple(executed))
+
+
+def _without_check(file: str, source: str, error: BaseException | None) -> Report:
+    """The report of a cell that is to be checked and was not: an empty one, wrong options, an error of ours."""
+    if error is None and source.strip():
+        error = RuntimeError("the check of this cell failed; stderr says why")
+    info = ErrorInfo(type(error).__name__, str(error), 1, None, "not_tracer_related") if error else None
+    return report_without_check(file, info, "The cell was not run under the check.")
+
+
+def _takes_lower_case_colours() -> bool:
+    """IPython 9 renamed the colour schemes."""
+    import IPython
+
+    return IPython.version_info >= (9,)

@@ -1,0 +1,283 @@
+"""Runs cells and expressions under the check.
+
+A cell that begins with ``%%leakcheck`` runs as an ordinary cell: an input transformer turns the magic's line into a
+comment, ``pre_run_cell`` starts the check and ``post_run_cell`` ends it. So the value, ``_``, ``;``, top-level await,
+line numbers and tracebacks are IPython's own. Where the magic stands inside another one (``%%time``, ``%%capture``)
+there is no cell of its own to run, and the magic runs its body itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+
+from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
+from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
+from jaxleak_magic.magics.recording import CellRecorder
+from jaxleak_magic.magics.showing import Presenter, leak_error
+from jaxleak_magic.own_errors import say, say_internal_error
+
+_INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
+
+
+@dataclass
+class _Running:
+    """A cell that is running: what IPython said of it and, where it is checked, the check."""
+
+    info: ExecutionInfo
+    file: str | None = None
+    run: CheckedRun | None = None
+    options: MagicOptions = field(default_factory=MagicOptions)
+
+
+class CellChecker:
+    """The hooks in one shell, and the running cells.
+
+    Args:
+        shell: the shell whose cells are checked.
+        present: shows a report; gets the report, the options and the raw cell (None for an expression).
+        check_all: check every cell, not only those that begin with the magic.
+    """
+
+    def __init__(self, shell: InteractiveShell, present: Presenter, check_all: bool = False) -> None:
+        self.recorder = CellRecorder(shell)
+        self.check_all = check_all
+        self.fixes = True
+        self.keep_caches = False
+        self.present = present
+        self.last_report: Report | None = None
+        self._shell = shell
+        self._cells: list[_Running] = []
+        self._transformer = _MagicLineToComment(self)
+
+    def install(self) -> None:
+        """Put the transformer and the two event callbacks in."""
+        self._shell.input_transformer_manager.cleanup_transforms.insert(0, self._transformer)
+        self._shell.events.register("pre_run_cell", self.pre_run_cell)
+        self._shell.events.register("post_run_cell", self.post_run_cell)
+
+    def uninstall(self) -> None:
+        """Take them out again and end a check that is running."""
+        transforms = self._shell.input_transformer_manager.cleanup_transforms
+        if self._transformer in transforms:
+            transforms.remove(self._transformer)
+        for event, callback in (("pre_run_cell", self.pre_run_cell), ("post_run_cell", self.post_run_cell)):
+            if callback in self._shell.events.callbacks[event]:
+                self._shell.events.unregister(event, callback)
+        self._drop(self._cells)
+        self._cells = []
+
+    @property
+    def inside_cell(self) -> bool:
+        """Whether a cell is running, so that what is run now is run by that cell."""
+        return bool(self._cells)
+
+    @property
+    def checking(self) -> bool:
+        """Whether the running cell is checked as a whole."""
+        return any(cell.run for cell in self._cells)
+
+    def pre_run_cell(self, info: ExecutionInfo) -> None:
+        """IPython's event: record the cell, and start the check if it asks for one."""
+        if info.store_history:  # A cell of the user's own: what is still noted as running ended without telling.
+            self._drop(self._cells)
+            self._cells = []
+        running = _Running(info)
+        self._cells.append(running)
+        if len(self._cells) > 1:
+            self.recorder.record_nested(info, self._cells[0].info)
+            return
+        running.file = self.recorder.record(info)
+        wanted = wanted_check(info.raw_cell)
+        if wanted or self.check_all:
+            running.options = wanted[1] if wanted else MagicOptions()
+            running.run = self._start(running.file, running.options)
+
+    def post_run_cell(self, result: ExecutionResult | None) -> None:
+        """IPython's event: end the check, show the report, and fail the cell where ``--raise`` asks for it."""
+        running = self._pop(result)
+        if running is None or running.run is None:
+            return
+        error = None if result is None else result.error_before_exec or result.error_in_exec
+        if result is None:
+            error = asyncio.CancelledError()
+        failure = self._finish(running.run, running.options, error, running.info.raw_cell)
+        if failure is not None and result is not None and result.success:
+            result.error_in_exec = failure
+            self._shell.last_execution_succeeded = False
+            self._shell.showtraceback((type(failure), failure, None))
+
+    def run_body(self, line: str, body: str) -> Any:
+        """Run ``%%leakcheck`` as an ordinary cell magic, inside another magic; gives the body's last value."""
+        __tracebackhide__ = True
+        options = parse_options(line)
+        info = self._cells[0].info if self._cells else None
+        whole = find_magic_line(info.raw_cell) if info else None
+        if whole is None or not whole.text.rstrip().endswith(body.rstrip()):
+            whole = CheckedCell(line, f"%%{MAGIC} {line}\n", 0, body)  # called as a function: there is no such cell
+        above = 0 if body.lstrip().startswith("%%") else whole.index + 1
+        padded = "#\n" * above + body
+        transformed = self._shell.transform_cell(padded)
+        count = self._shell.execution_count - 1
+        name = self._shell.compile.cache(transformed, count, raw_code=padded)
+        if info:
+            self.recorder.record_body(name, whole, info, above - whole.index)
+        quiet = DisplayHook.semicolon_at_end_of_expression(transformed)
+        tree = self._shell.transform_ast(self._shell.compile.ast_parse(transformed, filename=name))
+        value = self._run_checked(name, options, self._evaluation(tree, name, self._shell.user_ns))
+        return None if quiet else value
+
+    def run_expression(self, options: MagicOptions, expression: str, local_ns: dict[str, Any]) -> Any:
+        """Evaluate the expression (or run the statement) of ``%leakcheck EXPR`` under the check, and give its value."""
+        __tracebackhide__ = True
+        name, line = self._user_line()
+        if name is None:
+            name = self._shell.compile.cache(expression, self._shell.execution_count - 1)
+        padded = "\n" * (line - 1) + self._shell.transform_cell(expression.rstrip().removesuffix(";"))
+        tree = self._shell.compile.ast_parse(padded, filename=name)
+        return self._run_checked(name, options, self._evaluation(tree, name, local_ns))
+
+    def _run_checked(self, file: str, options: MagicOptions, evaluate: Callable[[], Any]) -> Any:
+        __tracebackhide__ = True
+        run = None if self.checking else self._start(file, options)
+        if run is None:
+            return evaluate()
+        try:
+            value = evaluate()
+        except BaseException as error:
+            self._finish(run, options, error, None)
+            raise
+        run.extra_roots = {**run.extra_roots, "_": value}
+        failure = self._finish(run, options, None, None)
+        if failure is not None:
+            raise failure
+        return value
+
+    def _evaluation(self, tree: ast.Module, name: str, local_ns: dict[str, Any]) -> Callable[[], Any]:
+        """What runs a parsed text and gives the value of its last expression; raises SyntaxError now."""
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        statements = self._shell.compile(tree, name, "exec")
+        expression = self._shell.compile(ast.Expression(last.value), name, "eval") if last else None
+
+        def evaluate() -> Any:
+            __tracebackhide__ = True
+            exec(statements, self._shell.user_ns, local_ns)
+            return eval(expression, self._shell.user_ns, local_ns) if expression else None
+
+        return evaluate
+
+    def _user_line(self) -> tuple[str | None, int]:
+        """File name and line of the cell's code that calls the line magic."""
+        frame = sys._getframe()
+        while frame is not None:
+            if self.recorder.book.get(frame.f_code.co_filename) is not None:
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return None, 1
+
+    def _start(self, file: str, options: MagicOptions) -> CheckedRun | None:
+        namespace = self._shell.user_ns
+        retrace = not (options.keep_caches or self.keep_caches)
+        run = CheckedRun(
+            self.recorder.book,
+            namespace,
+            checked_file=file,
+            options=CheckOptions(retrace=retrace, fixes=self.fixes),
+            extra_roots={"Out": namespace.get("Out")},
+        )
+        try:
+            run.start()
+        except BaseException as error:
+            run.stop()
+            if not isinstance(error, Exception):
+                raise
+            if isinstance(error, RuntimeError | ImportError):
+                say(f"this runs unchecked: {error}")
+            else:
+                say_internal_error("this runs unchecked", error)
+            return None
+        return run
+
+    def _finish(
+        self, run: CheckedRun, options: MagicOptions, error: BaseException | None, raw_cell: str | None
+    ) -> BaseException | None:
+        """End a check, show its report, and give the exception with which the cell is to fail, if any."""
+        if isinstance(error, _INTERRUPTS):
+            run.stop()
+            say("the run was interrupted, so its leaks were not looked for")
+            return None
+        try:
+            report = run.finish(error)
+            self.last_report = report
+            self.present(report, options, raw_cell)
+        except KeyboardInterrupt:
+            say("the search for leaks was interrupted: no report")
+            return KeyboardInterrupt()
+        except Exception as problem:
+            say_internal_error("there is no report for this run", problem)
+            return leak_error(None) if options.raise_leaks else None
+        finally:
+            run.stop()
+        return leak_error(report) if options.raise_leaks and report.outcome == "leaks" else None
+
+    def _pop(self, result: ExecutionResult | None) -> _Running | None:
+        """The cell that ended. IPython gives None where a coroutine was cancelled, and another info after an exit."""
+        if result is None:
+            return self._cells.pop() if self._cells else None
+        for i, running in enumerate(self._cells):
+            if running.info is result.info:
+                self._drop(self._cells[i + 1 :])
+                del self._cells[i:]
+                return running
+        if self._cells and self._cells[-1].info.raw_cell == getattr(result.info, "raw_cell", None):
+            return self._cells.pop()
+        return None
+
+    def _drop(self, cells: list[_Running]) -> None:
+        for cell in cells:
+            if cell.run is not None:
+                cell.run.stop()
+
+
+class _MagicLineToComment:
+    """Input transformer that comes first, so that it sees exactly what ``pre_run_cell`` is told later."""
+
+    has_side_effects = True
+    """Not used while IPython asks whether a cell is complete: a cell magic's cell ends at a blank line."""
+
+    def __init__(self, checker: CellChecker) -> None:
+        self._checker = checker
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        wanted = None if self._checker.inside_cell else wanted_check("".join(lines))
+        if wanted is None:
+            return lines
+        cell = wanted[0]
+        if cell.body_is_magic:
+            return lines[: cell.index] + lines[cell.index + 1 :]
+        return [*lines[: cell.index], cell.magic.replace("%%", "# %%", 1), *lines[cell.index + 1 :]]
+
+
+def wanted_check(raw: str) -> tuple[CheckedCell, MagicOptions] | None:
+    """The cell and its options where it begins with the magic, has a body, and its options are right; else None.
+
+    What is wrong with the others is said by the magic itself, which IPython then calls.
+    """
+    cell = read_checked_cell(raw)
+    if cell is None or not cell.body.strip():
+        return None
+    try:
+        options = parse_options(cell.options_line)
+    except UsageError:
+        return None
+    return None if options.help else (cell, options)

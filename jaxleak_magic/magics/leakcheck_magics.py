@@ -1,0 +1,78 @@
+"""The magics ``%%leakcheck``, ``%leakcheck`` and ``%leakfix``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+
+from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.magics.checker import CellChecker
+from jaxleak_magic.magics.fixing import insert_fix, replace_running_cell
+from jaxleak_magic.magics.options import MAGIC, MagicOptions, help_text, parse_options, split_expression
+from jaxleak_magic.magics.showing import show_report
+
+
+@magics_class
+class LeakcheckMagics(Magics):
+    """The magics of one shell, with its hooks."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.checker = CellChecker(shell, self._present)
+
+    @no_var_expand
+    @needs_local_scope
+    @line_cell_magic
+    def leakcheck(self, line: str, cell: str | None = None, local_ns: dict[str, Any] | None = None) -> Any:
+        """Run a cell, and report every JAX tracer that leaked from it. (The options are added below.)
+
+        Examples::
+
+            %%leakcheck -o report
+            learners = jax.vmap(make_learner)(rates)
+
+            %leakcheck jax.jit(step)(state)
+        """
+        __tracebackhide__ = True
+        if cell is not None:
+            if parse_options(line).help:
+                print(help_text())
+                return None
+            return self.checker.run_body(line, cell)
+        options, expression = split_expression(line)
+        if options.help:
+            print(help_text())
+            return None
+        if expression:
+            namespace = self.shell.user_ns if local_ns is None else local_ns
+            return self.checker.run_expression(options, expression, namespace)
+        show_report(self.shell, self._last_report(), options)
+        return None
+
+    @no_var_expand
+    @line_magic
+    def leakfix(self, line: str) -> None:
+        """Take a fix of the last report: ``%leakfix N`` shows its diff and inserts the changed source below.
+
+        The cells that you have stay as they are. Without ``N`` it takes the only fix that is offered.
+        ``%%leakcheck --fix N`` replaces the cell that it stands in.
+        """
+        insert_fix(self.shell, self._last_report(), line)
+
+    def _last_report(self) -> Report:
+        if self.checker.last_report is None:
+            raise UsageError(f"no cell was checked yet: put %%{MAGIC} on the first line of one and run it")
+        return self.checker.last_report
+
+    def _present(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
+        show_report(self.shell, report, options)
+        if options.fix is not None:
+            replace_running_cell(self.shell, report, options.fix, raw_cell)
+
+
+LeakcheckMagics.leakcheck.__doc__ = (LeakcheckMagics.leakcheck.__doc__ or "").replace(
+    " (The options are added below.)", ""
+) + "\n\n        ".join(["", *help_text().splitlines()])
