@@ -1,23 +1,29 @@
 """One checked run, from the hooks going in to the finished report: what every door calls.
 
-    run = CheckedRun(sources, namespace)
-    run.start()
-    try:
-        ...                       # the user's code
-    except BaseException as error:
-        report = run.finish(error)
-        raise
-    report = run.finish(None)
+run = CheckedRun(sources, namespace)
+run.start()
+try:
+    ...                       # the user's code
+except BaseException as error:
+    report = run.finish(error)
+    raise
+report = run.finish(None)
 """
 
 from __future__ import annotations
 
+import dataclasses
+import platform
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.diagnose.model import Checked, Elapsed, ErrorInfo, Leak, Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
+
+if TYPE_CHECKING:
+    from jaxleak_magic.detect.run import LeakCheck
 
 
 @dataclass(frozen=True)
@@ -58,14 +64,88 @@ class CheckedRun:
         self.options = options
         self.extra_roots = extra_roots or {}
 
+        self._check: LeakCheck | None = None
+        self._started = 0.0
+        self._run_seconds = 0.0
+
     def start(self) -> None:
         """Put the hooks in and enter ``jax.checking_leaks()``. Imports jax. Raises RuntimeError inside another run."""
-        raise NotImplementedError
+        from jaxleak_magic.detect.run import LeakCheck
+
+        check = LeakCheck(self.options.retrace, self.sources.filenames)
+        check.start()
+        self._check = check
+        self._started = time.perf_counter()
 
     def stop(self) -> None:
         """Take every hook and flag back. Safe to call twice; called by `finish` first."""
-        raise NotImplementedError
+        if self._check is not None:
+            self._run_seconds = self._run_seconds or time.perf_counter() - self._started
+            self._check.stop()
 
     def finish(self, error: BaseException | None = None) -> Report:
-        """Stop, find the leaks, explain them, and return the report; afterwards no tracer or trace is held."""
-        raise NotImplementedError
+        """Stop, find the leaks, explain them, and return the report; afterwards no tracer or trace is held.
+
+        Args:
+            error: what the code raised, or None. Nothing of it is kept.
+        """
+        from jaxleak_magic.diagnose.leaks import find_leaks
+
+        check = self._check
+        if check is None:
+            raise RuntimeError("finish() was called before start()")
+        self.stop()
+        try:
+            begun = time.perf_counter()
+            leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
+            explained = time.perf_counter()
+            source = None if self.checked_file is None else self.sources.get(self.checked_file)
+            if self.options.fixes and source is not None:
+                leaks = self._with_fixes(leaks, source)
+            elapsed = Elapsed(self._run_seconds, 0.0, explained - begun, time.perf_counter() - explained)
+            return self._report(check, leaks, info, elapsed, source)
+        finally:
+            check.census.clear()
+            self._check = None
+
+    def _with_fixes(self, leaks: tuple[Leak, ...], source: SourceText) -> tuple[Leak, ...]:
+        if not any(leak.verdict == "leak" for leak in leaks):
+            return leaks
+        from jaxleak_magic.rewrite import propose_fixes
+
+        texts = tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None)
+        return tuple(
+            dataclasses.replace(leak, fixes=propose_fixes(leak, texts, source)) if leak.verdict == "leak" else leak
+            for leak in leaks
+        )
+
+    def _report(
+        self,
+        check: LeakCheck,
+        leaks: tuple[Leak, ...],
+        info: ErrorInfo | None,
+        elapsed: Elapsed,
+        source: SourceText | None,
+    ) -> Report:
+        import jax
+
+        unchecked: list[str] = []
+        if not check.retraced:
+            unchecked.append(
+                "Functions that were compiled before this cell were not traced again, so leaks in them are not seen."
+            )
+        if not check.census.available:
+            unchecked.append(
+                "This version of JAX does not let traces be counted; only values still alive were looked for."
+            )
+        return Report(
+            jax_version=jax.__version__,
+            python_version=platform.python_version(),
+            file=None if source is None else source.file,
+            checked=Checked(check.checking_leaks, check.retraced, check.census.available, tuple(unchecked)),
+            leaks=leaks,
+            error=info,
+            elapsed=elapsed,
+            source=source,
+            sources=tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None),
+        )

@@ -1,0 +1,91 @@
+"""The tracers in the frames of an exception, and which of them was used after its trace had ended."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType, TracebackType
+
+from jaxleak_magic.detect import _jax
+from jaxleak_magic.detect.census import Census
+
+
+def exception_chain(error: BaseException) -> list[BaseException]:
+    """The error, its causes and contexts, each once."""
+    found: list[BaseException] = []
+    queue: list[BaseException | None] = [error]
+    while queue:
+        each = queue.pop(0)
+        if each is None or any(each is known for known in found):
+            continue
+        found.append(each)
+        queue += [
+            BaseException.__cause__.__get__(each),  # type: ignore[attr-defined]
+            BaseException.__context__.__get__(each),  # type: ignore[attr-defined]
+        ]
+    return found
+
+
+def frames_of(error: BaseException) -> list[FrameType]:
+    """The frames of the error's tracebacks, innermost first."""
+    frames: list[FrameType] = []
+    for each in exception_chain(error):
+        own: list[FrameType] = []
+        traceback: TracebackType | None = BaseException.__traceback__.__get__(each)  # type: ignore[attr-defined]
+        while traceback is not None:
+            own.append(traceback.tb_frame)
+            traceback = traceback.tb_next
+        frames += own[::-1]
+    return frames
+
+
+def dead_tracer(error: BaseException, census: Census) -> object | None:
+    """The tracer that was used after its trace had ended, as far as the frames show it, or None.
+
+    Frames are searched innermost first for tracers among the local variables, also inside lists and tuples; the first
+    whose trace had ended counts. A trace has ended when JAX's own check has seen its end, or when the transform that
+    made it is no longer among the frames of the traceback.
+    """
+    classes = set(map(id, _jax.tracer_classes()))
+    frames = frames_of(error)
+    running = _running_groups(frames)
+    found: object | None = None
+    for frame in frames:
+        for value in _values(frame):
+            if id(type(value)) in classes and _has_ended(value, census, running):
+                found = value
+                break
+        if found is not None:
+            break
+    del frames
+    return found
+
+
+def _running_groups(frames: list[FrameType]) -> set[int]:
+    ids: set[int] = set()
+    for frame in frames:
+        around: FrameType | None = frame
+        while around is not None and id(around) not in ids:
+            ids.add(id(around))
+            around = around.f_back
+    return ids
+
+
+def _has_ended(tracer: object, census: Census, running: set[int]) -> bool:
+    trace = _jax.trace_of(tracer)
+    birth = None if trace is None else census.birth_of(trace)
+    if birth is None:
+        return trace is not None and type(trace).__name__ != "EvalTrace"
+    return birth.ended or (birth.group != 0 and birth.group not in running)
+
+
+def _values(frame: FrameType) -> list[object]:
+    values = frame.f_locals
+    found: list[object] = []
+    for value in list(values.values()):
+        if type(value) in (list, tuple):
+            found += list(value)[:200]
+        else:
+            found.append(value)
+    if sys.version_info < (3, 13):
+        values.clear()  # before PEP 667 this dict stays with the frame and keeps every local alive
+    return found

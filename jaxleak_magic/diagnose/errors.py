@@ -1,0 +1,126 @@
+"""An exception of the user's code as plain text: its kind, its line in the user's text, and what it means."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from jaxleak_magic.diagnose.model import ErrorInfo, Explanation
+from jaxleak_magic.diagnose.trace_stack import Places
+
+_CONCRETIZATION = {
+    "ConcretizationTypeError",
+    "TracerBoolConversionError",
+    "TracerArrayConversionError",
+    "TracerIntegerConversionError",
+    "NonConcreteBooleanIndexError",
+}
+_MESSAGE_LIMIT = 4_000
+"""Characters kept of an error's message: JAX's own texts end well before."""
+
+
+def error_kind(error: BaseException) -> str:
+    """The kind of an error (contract: ``error.kind``), from its class name and JAX's own words, never from user code."""
+    name = type(error).__name__
+    text = message_of(error)
+    if name == "UnexpectedTracerError" or "UnexpectedTracerError" in text:
+        return "unexpected_tracer"
+    if isinstance(error, TypeError) and "No constant handler for type" in text and "Tracer" in text:
+        return "unexpected_tracer"
+    if name in _CONCRETIZATION:
+        return "concretization"
+    if isinstance(error, TypeError):
+        branch = ("branch" in text or "true_fun" in text) and ("output" in text or "same type structure" in text)
+        if branch:
+            return "branch_mismatch"
+        if "carry" in text and ("body_fun" in text or "scan" in text):
+            return "carry_mismatch"
+    if name == "KeyReuseError":
+        return "key_reuse"
+    return "not_tracer_related"
+
+
+def message_of(error: BaseException) -> str:
+    """The error's message from its arguments: ``__str__`` may be the user's own and is not run."""
+    arguments = BaseException.args.__get__(error)  # type: ignore[attr-defined]
+    texts = [a if type(a) is str else f"<{type(a).__name__}>" for a in arguments]
+    if isinstance(error, SyntaxError) and texts:
+        texts = texts[:1]
+    if isinstance(error, OSError | SystemExit) or not texts:
+        texts = [
+            str(a) if type(a) in (str, int, float, bool, type(None)) else f"<{type(a).__name__}>" for a in arguments
+        ]
+    return ", ".join(texts)[:_MESSAGE_LIMIT]
+
+
+def user_point(error: BaseException, places: Places) -> tuple[str, int] | None:
+    """(file name, raw line) of the innermost frame of the traceback that is the user's, or None."""
+    if isinstance(error, SyntaxError) and type(error.filename) is str and type(error.lineno) is int:
+        if places.sources.get(error.filename) is not None or error.__traceback__ is None:
+            return error.filename, error.lineno
+    found: tuple[str, int] | None = None
+    traceback: TracebackType | None = BaseException.__traceback__.__get__(error)  # type: ignore[attr-defined]
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if places.owners(code) == "user":
+            found = code.co_filename, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def describe_error(error: BaseException, places: Places, leak_id: int | None) -> ErrorInfo:
+    """The error as plain data.
+
+    Args:
+        error: the exception; nothing of it is kept.
+        places: turns its line into the user's.
+        leak_id: id of the leak whose consequence it is, or None.
+    """
+    point = user_point(error, places)
+    kind = error_kind(error)
+    line = None if point is None else places.sources.line_in_text(*point)
+    column = error.offset - 1 if isinstance(error, SyntaxError) and type(error.offset) is int and error.offset else None
+    where = "The line could not be determined." if line is None else f"It was raised by line {line}."
+    return ErrorInfo(
+        type(error).__name__,
+        message_of(error),
+        line,
+        column,
+        kind,
+        _EXPLAIN[kind](where) if kind in _EXPLAIN else None,
+        leak_id,
+    )
+
+
+_EXPLAIN = {
+    "unexpected_tracer": lambda where: Explanation(
+        "A traced value was used after its transform had ended.",
+        where,
+        "A traced value has a meaning only while its transform runs; something kept it and used it later.",
+        "Find what keeps it: see the leak in this report, or check the cell that defined the function.",
+    ),
+    "concretization": lambda where: Explanation(
+        "Python needed a number where there is only a traced value. This is no leak.",
+        where,
+        "Inside a transform a value has a shape and a dtype and no numbers, so `if`, `float()`, `int()` and NumPy "
+        "cannot look at it.",
+        "Use jnp.where or jax.lax.cond instead of `if`, jnp instead of NumPy, or make the argument static.",
+    ),
+    "branch_mismatch": lambda where: Explanation(
+        "The branches of a conditional return different types. This is no leak.",
+        where,
+        "cond and switch are compiled for all branches at once, so all must return the same structure, shapes and dtypes.",
+        "Make every branch return the same shape and dtype, for example with jnp.full_like or astype.",
+    ),
+    "carry_mismatch": lambda where: Explanation(
+        "The carry of a loop changes its type from one turn to the next. This is no leak.",
+        where,
+        "scan, while_loop and fori_loop are compiled once for all turns, so the carry keeps its structure, shapes and dtypes.",
+        "Give the initial carry the shape and dtype that the body returns.",
+    ),
+    "key_reuse": lambda where: Explanation(
+        "A random key was used twice. This is no leak.",
+        where,
+        "The same key gives the same numbers each time.",
+        "Split the key and use each part once.",
+    ),
+}

@@ -1,0 +1,178 @@
+"""What, where, why and how, in plain sentences with the user's names: one text for each mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxleak_magic.diagnose.model import Explanation, Place, TraceLevel, TracerInfo
+
+DOCS = "https://docs.jax.dev/en/latest/errors.html#jax.errors.UnexpectedTracerError"
+
+_MEANING = {
+    "jit": "inside jit a value is a placeholder for arrays that do not exist yet",
+    "vmap": "inside vmap a value stands for one element of the mapped array",
+    "grad": "inside grad a value carries the derivative with it",
+    "scan": "inside scan a value stands for one step of the loop",
+    "while_loop": "inside while_loop a value stands for every turn of the loop at once",
+    "fori_loop": "inside fori_loop a value stands for every turn of the loop at once",
+    "map": "inside lax.map a value stands for one element of the mapped array",
+    "cond": "inside cond a value belongs to one branch",
+    "switch": "inside switch a value belongs to one branch",
+    "checkpoint": "inside checkpoint a value belongs to a computation that is run again later",
+    "shard_map": "inside shard_map a value stands for one device's part of the array",
+    "eval_shape": "inside eval_shape a value has a shape and a dtype and no numbers",
+    "make_jaxpr": "inside make_jaxpr a value is a placeholder for arrays that do not exist yet",
+}
+
+
+@dataclass(frozen=True)
+class StoryFacts:
+    """What the sentences are made of; every field in the user's names, None where it could not be determined."""
+
+    mechanism: str
+    verdict: str
+    variable: str | None
+    tracer: TracerInfo
+    stack: tuple[TraceLevel, ...]
+    created: Place | None
+    is_argument: bool
+    stored: Place | None
+    escaped: Place | None
+    keeper: str | None
+    closure: str | None
+    pytree_class: str | None
+    others: tuple[str, ...] = ()
+    library: str | None = None
+
+
+def explain(facts: StoryFacts) -> Explanation:
+    """The four texts of a leak."""
+    return Explanation(_what(facts), _where(facts), _why(facts), _how(facts))
+
+
+def _what(facts: StoryFacts) -> str:
+    transform = _transform(facts)
+    name = _name(facts)
+    if facts.verdict == "library_cache":
+        return f"A cache of {facts.library or 'JAX'} still holds {name}, a traced value of {transform}."
+    if facts.verdict == "exception":
+        return f"A stored exception still holds {name}, a traced value of {transform}."
+    if facts.verdict == "transient":
+        return f"A function that is still running holds {name}, a traced value of {transform}."
+    if facts.mechanism == "closure_over_outer_transform":
+        return (
+            f"{facts.closure or 'A function'} uses {name}, a traced value of {transform}, from outside its arguments."
+        )
+    return f"{name} outlived {transform}: the transform has ended, and its traced value is still kept."
+
+
+def _where(facts: StoryFacts) -> str:
+    parts: list[str] = []
+    if facts.created is not None:
+        verb = "entered as an argument" if facts.is_argument else "was computed"
+        parts.append(f"It {verb} {_at(facts.created)}")
+    if facts.stored is not None:
+        parts.append(f"{'was' if parts else 'It was'} stored {_at(facts.stored)}")
+    if facts.escaped is not None:
+        parts.append(f"{_transform(facts)} ended {_at(facts.escaped)}")
+    text = (", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)) or (
+        "The lines could not be determined"
+    )
+    keeper = f" Now {facts.keeper} keeps it." if facts.keeper else ""
+    return text + "." + keeper
+
+
+def _why(facts: StoryFacts) -> str:
+    meaning = _MEANING.get(_base(facts), f"inside {_transform(facts)} a value is a placeholder and no array")
+    tail = f"{meaning[0].upper()}{meaning[1:]}; after the transform has ended it means nothing any more."
+    return f"{_cause(facts)} {tail}"
+
+
+def _cause(facts: StoryFacts) -> str:
+    name, keeper = _name(facts), facts.keeper or "something outside"
+    closure = facts.closure or "A function"
+    others = f" (and {_listed(facts.others)})" if facts.others else ""
+    causes = {
+        "custom_vjp_closure": f"{closure} takes part in a custom derivative rule and closes over {name}{others}: "
+        "JAX runs such rules later, when the trace of that value is gone.",
+        "closure_over_outer_transform": f"{closure} was given to another transform or a solver while it closes over "
+        f"{name}{others}, so the value goes around the argument list and JAX cannot follow it.",
+        "pytree_static_field": f"{facts.pytree_class or 'A pytree class'} keeps {name} in its static part (aux data), "
+        "where JAX looks for constants and does not replace traced values when the transform returns.",
+        "closure_in_aux_data": f"{closure} closes over {name}{others} and sits in the static part of "
+        f"{facts.pytree_class or 'a pytree'}, where JAX cannot see the value and so returns it unreplaced.",
+        "lru_cache": f"The function that made {name} remembers its results, so a traced result stays in its cache.",
+        "dict_memo": f"{keeper} is filled once and used again, and it was filled while a transform was tracing.",
+        "rng_state": f"The random state {name} was split inside the transform, and the new state was written back outside.",
+        "default_arg": f"The default value of an argument is made once and shared by all calls, and {name} was put into it.",
+        "class_attr": f"{keeper} belongs to the class and outlives every call.",
+        "generator": f"A generator that is not finished still holds {name} in its local variables.",
+        "partial_object": f"A functools.partial object holds {name} as an argument, and {keeper} holds the partial.",
+        "callback": f"{closure} is called back from the compiled program, when {name} is no longer being traced.",
+        "weak_registry": f"A weak registry keeps {name} for as long as its key lives.",
+        "host_thread": f"{keeper} belongs to a thread and outlives the transform.",
+        "exception_traceback": "A traceback keeps every local variable of the functions it went through.",
+        "closure_escape": f"{closure} closes over {name}{others} and was stored where it outlives the transform.",
+        "attribute_write": f"A function that is transformed wrote {name} to {keeper}, which outlives the call.",
+        "container_append": f"A function that is transformed put {name} into {keeper}, which outlives the call.",
+        "global_write": f"A function that is transformed assigned the global variable {keeper}.",
+        "nonlocal_write": f"A function that is transformed assigned {name}, a variable of the function around it.",
+        "jax_internal_cache": "Only a cache of JAX itself holds it; your program cannot reach it.",
+        "debugger_or_ipython": "A debugger or trace function keeps the frames of functions that have returned.",
+    }
+    return causes.get(facts.mechanism, f"{keeper[0].upper()}{keeper[1:]} keeps {name}.")
+
+
+def _how(facts: StoryFacts) -> str:
+    name = _name(facts)
+    closure = facts.closure or "the function"
+    function = facts.stack[-1].function if facts.stack and facts.stack[-1].function else "the transformed function"
+    ways = {
+        "custom_vjp_closure": f"Make {name} an argument of the rule and of its primal, and return its cotangent too.",
+        "closure_over_outer_transform": f"Pass {name} to {closure} as an argument, through the call that runs it.",
+        "pytree_static_field": f"Make the field a child of {facts.pytree_class or 'the pytree'} (return it among the "
+        "children when flattening).",
+        "closure_in_aux_data": f"Let {closure} take {name} as an argument, bind it with jax.tree_util.Partial, and make "
+        "the field that holds it a child of the pytree.",
+        "lru_cache": "Drop the cache, or compute the value before the transform and pass it in.",
+        "dict_memo": "Fill the cache before the transform, or return the value instead of remembering it.",
+        "rng_state": "Pass the key in as an argument and return the new key.",
+        "default_arg": "Use None as the default and make the container inside the function, or return the value.",
+        "callback": f"Pass {name} to the callback as an argument instead of closing over it.",
+        "closure_escape": f"Return {name} from {function} and make {closure} outside, or let {closure} take {name} as "
+        "an argument.",
+        "exception_traceback": "Nothing to mend in the code; drop the stored exception to free the memory.",
+        "jax_internal_cache": "Nothing to mend.",
+        "debugger_or_ipython": "Check again without the debugger.",
+    }
+    return ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
+
+
+def _name(facts: StoryFacts) -> str:
+    return f"`{facts.variable}`" if facts.variable else "a value"
+
+
+def _transform(facts: StoryFacts) -> str:
+    if not facts.stack:
+        return "a transform"
+    level = facts.stack[-1]
+    return f"{level.transform}({level.function})" if level.function else level.transform
+
+
+def _base(facts: StoryFacts) -> str:
+    name = facts.stack[-1].transform if facts.stack else ""
+    return name.rpartition(".")[2].removeprefix("filter_").removeprefix("value_and_")
+
+
+def _at(place: Place) -> str:
+    if place.file is not None:
+        return f"in {place.file}, line {place.line}"
+    if place.cell is not None and place.cell.execution_count is not None:
+        return f"on line {place.line} of In [{place.cell.execution_count}]"
+    return f"on line {place.line}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " and " + quoted[-1]

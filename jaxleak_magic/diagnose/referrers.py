@@ -1,0 +1,141 @@
+"""From the heap's steps to links in the user's names: roots, labels of JAX's objects, owners."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from jaxleak_magic.detect.code_owner import CodeOwners
+from jaxleak_magic.diagnose.model import Link, Owner
+from jaxleak_magic.diagnose.trace_stack import Places
+from jaxleak_magic.heap import Path, Root, Step
+
+_IPYTHON = ("IPython", "ipykernel", "traitlets", "jupyter_client", "comm")
+_JAX = ("jax", "jaxlib", "jaxlib_extension")
+_RANK = {"user": 1, "library": 5, "ipython": 5, "jax": 6, "python": 7}
+
+
+def owner_of_module(name: str | None, owners: CodeOwners) -> Owner:
+    """Whose a module is, by its name and where it was loaded from."""
+    if not name:
+        return "python"
+    top = name.partition(".")[0]
+    if top == "__main__":
+        return "user"
+    if top in _JAX:
+        return "jax"
+    if top in _IPYTHON:
+        return "ipython"
+    if top == "builtins" or top in sys.stdlib_module_names:
+        return "python"
+    module = sys.modules.get(name) or sys.modules.get(top)
+    file = _file_of(module)
+    if file is None:
+        return "user" if module is not None and type(module) is ModuleType else "library"
+    owner = owners.of_file(file)
+    return "library" if owner == "own" else owner
+
+
+def _file_of(module: object) -> str | None:
+    if type(module) is not ModuleType:
+        return None
+    file = ModuleType.__dict__["__dict__"].__get__(module).get("__file__")
+    return file if type(file) is str else None
+
+
+def namespace_and_module_roots(
+    namespace: Mapping[str, Any], extra: Mapping[str, Any], owners: CodeOwners
+) -> list[Root]:
+    """The roots that a search may end in: the user's namespace, ``Out`` and others, and every module.
+
+    Args:
+        namespace: the user's namespace.
+        extra: named holders such as ``Out``.
+        owners: tells whose a module is.
+    """
+    roots = [Root(namespace, "", "namespace", 0)]
+    roots += [Root(value, name, "history", 3) for name, value in extra.items()]
+    seen = {id(namespace)}
+    for name, module in list(sys.modules.items()):
+        if not isinstance(type(module), type) or not issubclass(type(module), ModuleType):
+            continue
+        content = ModuleType.__dict__["__dict__"].__get__(module)
+        if id(content) in seen:
+            continue
+        seen.add(id(content))
+        if name.partition(".")[0] == "jaxleak_magic":
+            continue
+        roots.append(Root(content, name, "module", _RANK[owner_of_module(name, owners)]))
+    return roots
+
+
+def owner_of_step(step: Step, owners: CodeOwners) -> Owner:
+    """Whose object the holder of a step is."""
+    if step.filename is not None:
+        owner = owners.of_file(step.filename)
+        return "library" if owner == "own" else owner
+    return owner_of_module(step.module, owners)
+
+
+def links_of(path: Path, places: Places) -> tuple[Link, ...]:
+    """A path's steps as links, from the tracer up to the root."""
+    return tuple(_link(step, places) for step in path.steps)
+
+
+def _link(step: Step, places: Places) -> Link:
+    owner = owner_of_step(step, places.owners)
+    place = None
+    if step.filename is not None and step.line is not None and owner == "user":
+        name = (step.qualname or "").rpartition(".")[2]
+        place = places.of_definition(step.filename, step.line, name, step.qualname)
+    return Link(
+        kind=step.kind,  # type: ignore[arg-type]
+        label=_label(step),
+        type=step.type,
+        owner=owner,
+        line=place.line if place is not None else step.line,
+        name=step.name,
+        holder=step.holder,
+        node=step.node,
+        place=place,
+    )
+
+
+def _label(step: Step) -> str:
+    name, holder = step.name or "", step.holder
+    labels = {
+        "closure_cell": f"{holder} closes over {name}",
+        "attribute": f"attribute {name} of {holder}",
+        "item": f"item {name} of {holder}",
+        "key": f"a key of {holder}",
+        "argument_default": f"default of argument {name} of {holder}",
+        "bound_method": f"bound method {name or holder}",
+        "partial": f"argument {name} of {holder}" if name else f"bound in {holder}",
+        "generator": f"local variable {name} of the suspended {holder}",
+        "frame_local": f"local variable {name} of {holder}",
+        "global": f"global variable {name}" if holder == "notebook" else f"{name} of {holder}",
+        "class_attribute": f"class attribute {name} of {holder}",
+        "weak": f"entry {name} of the weak {holder}",
+        "pytree_aux": f"aux data of a pytree ({holder})",
+        "cache": f"cache of {holder}",
+    }
+    return labels.get(step.kind) or (f"{name} of {holder}" if name else f"held by {holder}")
+
+
+def access_expression(path: Path) -> str | None:
+    """Expression that reaches the holder from the namespace (``learners.schedule``), or None where there is none."""
+    parts: list[str] = []
+    for step in reversed(path.steps):
+        if step.kind == "global":
+            parts = [step.name or ""]
+        elif not parts:
+            return None
+        elif step.kind == "attribute" and step.name:
+            parts.append("." + step.name.removeprefix("."))
+        elif step.kind == "item" and step.name:
+            parts.append(step.name)
+        else:
+            break
+    return "".join(parts) or None

@@ -1,0 +1,114 @@
+"""A contract test for each name of JAX that is not public: the feature it feeds must be there on every supported JAX."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxleak_magic.detect import _jax
+
+
+def leaked(transform, *args):
+    box = []
+
+    def f(x):
+        y = jnp.sin(x) * 2
+        box.append(x)
+        box.append(y)
+        return y.sum()
+
+    transform(f)(*args)
+    return box
+
+
+def test_jax_directories_hold_jax_core():
+    assert (_jax.core().__file__ or "").startswith(_jax.jax_directories())
+
+
+def test_trace_class_has_its_own_init():
+    assert _jax.trace_class() is not None
+    assert "__init__" in vars(_jax.trace_class())
+
+
+def test_every_live_tracer_is_of_a_known_class():
+    argument, value = leaked(jax.vmap, jnp.arange(3.0))
+    assert type(value) in _jax.tracer_classes()
+    assert type(argument) in _jax.carrier_classes()
+
+
+def test_trace_of_and_its_weak_reference():
+    _, value = leaked(jax.jit, jnp.arange(3.0))
+    trace = _jax.trace_of(value)
+    assert type(trace).__name__ == "DynamicJaxprTrace"
+    assert weakref.ref(trace)() is trace
+
+
+def test_parents_name_the_transforms_around():
+    _, value = leaked(lambda f: jax.jit(jax.vmap(jax.grad(f))), jnp.arange(3.0))
+    trace, names = _jax.trace_of(value), []
+    while trace is not None:
+        names.append(type(trace).__name__)
+        trace = _jax.parent_of(trace)
+    assert names[:3] == ["LinearizeTrace", "BatchTrace", "DynamicJaxprTrace"]
+
+
+def test_current_trace_changes_inside_a_transform():
+    seen = []
+    outside = type(_jax.current_trace()).__name__
+    jax.jit(lambda x: seen.append(type(_jax.current_trace()).__name__) or x)(1.0)
+    assert (outside, seen) == ("EvalTrace", ["DynamicJaxprTrace"])
+
+
+def test_argument_and_computed_value_are_told_apart():
+    argument, value = leaked(jax.jit, jnp.arange(3.0))
+    assert _jax.is_argument(argument)
+    assert _jax.argument_name(argument) == "x"
+    assert not _jax.is_argument(value)
+
+
+def test_debug_function_names_the_traced_function():
+    _, value = leaked(jax.jit, jnp.arange(3.0))
+    name, file, line = _jax.debug_function(_jax.trace_of(value))
+    assert (name, file) == ("f", __file__)
+    assert line is not None
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap])
+def test_creation_frames_show_the_users_line(transform):
+    _, value = leaked(transform, jnp.arange(3.0))
+    own = [(function, line, column) for file, function, line, column in _jax.creation_frames(value) if file == __file__]
+    assert own[0][0].endswith("f")
+    assert own[0][2] is not None
+
+
+def test_classes_without_a_line_are_the_differentiating_ones():
+    names = {cls.__name__ for cls in _jax.lineless_tracer_classes()}
+    assert {"JVPTracer", "LinearizeTracer"} <= names
+    assert not names & {"DynamicJaxprTracer", "BatchTracer"}
+
+
+def test_leak_check_hook_is_looked_up_at_call_time(monkeypatch):
+    module, name = _jax.leak_check_hook()
+    seen = []
+    monkeypatch.setattr(module, name, lambda trace: seen.append(type(trace).__name__) or [])
+    with jax.checking_leaks():
+        leaked(jax.vmap, jnp.arange(3.0))
+    assert seen == ["BatchTrace"]
+
+
+def test_profile_version_is_part_of_the_cache_key():
+    assert _jax.profile_version_flag() == "jax_xla_profile_version"
+
+
+def test_nothing_is_kept_by_looking():
+    _, value = leaked(jax.jit, jnp.arange(3.0))
+    ref = weakref.ref(_jax.trace_of(value))
+    list(_jax.creation_frames(value))
+    _jax.argument_name(value)
+    del value, _
+    gc.collect()
+    assert ref() is None
