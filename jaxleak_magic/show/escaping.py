@@ -1,4 +1,4 @@
-"""What is done to every text of the user's before it is shown: nothing invisible, nothing endless, no terminal escapes."""
+"""What is done to every text of the user's before it is shown: nothing invisible, nothing endless, no escapes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def source_line(text: str) -> str:
 
 
 def source_lines(text: str) -> list[str]:
-    """The lines of a source as Python counts them: form feeds and Unicode separators end no line (`str.splitlines` says so)."""
+    """The lines of a source as Python counts them: unlike for `str.splitlines`, a form feed or U+2028 ends none."""
     return _LINE_ENDS.split(text)
 
 
@@ -67,10 +67,7 @@ def columns(text: str) -> int:
     """Terminal columns that ``text`` takes: wide East Asian characters two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:

@@ -1,4 +1,4 @@
-"""The user's own lines around a leak, with the places where the value was made and stored and where its transform ended."""
+"""The user's own lines around a leak, marked where the value was made and stored and where its transform ended."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class _Page:
                 self.say(words.fix_check(fix), "quiet", "  ")
             self.diffs(fix)
             if self.of.file is None:
-                self.say(f"To apply it run: %leakfix {number}", None, "  ")
+                self.say(f"Take it with: %leakfix {number}", None, "  ")
 
     def diffs(self, fix: Fix) -> None:
         found = diffs(fix)
@@ -221,5 +221,3 @@ class _Page:
         for text in words.unchecked(self.of.checked):
             self.say(f"Not checked: {text}", "quiet", "", "  ")
         self.say(words.versions(self.of), "quiet")
-
-

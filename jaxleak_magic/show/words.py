@@ -169,7 +169,7 @@ def headline(report: Report) -> str:
     if len(leaks) == 1:
         return verdict(leaks[0])
     if leaks:
-        return f"{len(leaks)} leaks."
+        return f"{len(leaks)} leaks"
     if report.error is not None:
         return f"No leak was found, but the code raised {code(report.error.type)}."
     if report.leaks:

@@ -1,5 +1,6 @@
 """Hand-made reports, one for each state that the renderers must show. The figures in them are made up."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import dataclasses
@@ -104,9 +105,29 @@ def one_leak() -> Report:
         "same_results",
     )
     chain = (
-        Link("closure_cell", "schedule closes over rate", "function", "user", 20, "rate", "schedule()", 1, at(LEARNER, 20)),
-        Link("attribute", "learners.schedule is schedule", "Learner", "user", 5, ".schedule", "Learner", 2, at(LEARNER, 5)),
-        Link("global", "learners is a global of this notebook", "Learner", "user", 27, "learners", "learners", 3, at(LEARNER, 27)),
+        Link(
+            "closure_cell",
+            "schedule closes over rate",
+            "function",
+            "user",
+            20,
+            "rate",
+            "schedule()",
+            1,
+            at(LEARNER, 20),
+        ),
+        Link(
+            "attribute",
+            "attribute .schedule of Learner",
+            "Learner",
+            "user",
+            5,
+            ".schedule",
+            "Learner",
+            2,
+            at(LEARNER, 5),
+        ),
+        Link("global", "global variable learners", "module", "user", 27, "learners", "notebook", 99, at(LEARNER, 27)),
     )
     leak = Leak(
         1,
@@ -177,10 +198,10 @@ def two_leaks() -> Report:
         TraceLevel("vmap", "grad(loss)", 29, "BatchTrace", ("BatchTrace",), at(NETWORK, 29)),
         TraceLevel("grad", "loss", 29, "LinearizeTrace", ("LinearizeTrace",), at(NETWORK, 29)),
     )
-    net = Link("global", "net is a global of this notebook", "Net", "user", 18, "net", "net", 11, at(NETWORK, 18))
-    attribute = Link("attribute", "net.last is h", "Net", "user", 8, ".last", "Net", 10, at(NETWORK, 8))
-    item = Link("item", "history[0] is net", "list", "user", 4, "[0]", "list", 12, at(NETWORK, 4))
-    history = Link("global", "history is a global of this notebook", "list", "user", 4, "history", "history", 13, at(NETWORK, 4))
+    net = Link("global", "global variable net", "module", "user", 18, "net", "notebook", 99, at(NETWORK, 18))
+    attribute = Link("attribute", "attribute .last of Net", "Net", "user", 8, ".last", "Net", 10, at(NETWORK, 8))
+    item = Link("item", "item [0] of list", "list", "user", 4, "[0]", "list", 12, at(NETWORK, 4))
+    history = Link("global", "global variable history", "module", "user", 4, "history", "notebook", 99, at(NETWORK, 4))
     edit = rewritten(
         NETWORK,
         ("        self.last = h\n        return h.sum()", "        return h.sum(), h"),
@@ -232,8 +253,8 @@ def two_leaks() -> Report:
         Holder("global", "norms", "user"),
         (
             (
-                Link("item", "norms['w'] is the value", "dict", "user", 5, "['w']", "dict", 20, at(NETWORK, 5)),
-                Link("global", "norms is a global of this notebook", "dict", "user", 5, "norms", "norms", 21, at(NETWORK, 5)),
+                Link("item", "item ['w'] of dict", "dict", "user", 5, "['w']", "dict", 20, at(NETWORK, 5)),
+                Link("global", "global variable norms", "module", "user", 5, "norms", "notebook", 99, at(NETWORK, 5)),
             ),
         ),
         Explanation(
@@ -300,7 +321,17 @@ def error_only() -> Report:
             "Let the second branch return `jnp.ones_like(x)`.",
         ),
         None,
-        (Fix("like_branches", "Make the second branch like the first", None, edit.source, edit.diff, (edit,), "same_results"),),
+        (
+            Fix(
+                "like_branches",
+                "Make the second branch like the first",
+                None,
+                edit.source,
+                edit.diff,
+                (edit,),
+                "same_results",
+            ),
+        ),
     )
     return report(BRANCHES, error=error)
 
@@ -342,7 +373,7 @@ def leak_and_error() -> Report:
         at(SCALES, 9, "normalise"),
         at(SCALES, 13),
         Holder("global", "scale", "user"),
-        ((Link("global", "scale is a global of this notebook", "float32[]", "user", 9, "scale", "scale", 1),),),
+        ((Link("global", "global variable scale", "module", "user", 9, "scale", "notebook", 99),),),
         Explanation(
             "`scale` was computed while `jit` traced `normalise`, and the global `scale` still holds it.",
             "Line 9 computes and stores it.",
@@ -364,10 +395,17 @@ def leak_and_error() -> Report:
 
 def earlier_cell() -> Report:
     """The function was defined in an earlier cell; a fix changes both cells."""
-    first = "memo = {}\n\ndef kernel(x):\n    if 'k' not in memo:\n        memo['k'] = x.mean()\n    return x * memo['k']"
+    first = (
+        "memo = {}\n\ndef kernel(x):\n    if 'k' not in memo:\n        memo['k'] = x.mean()\n    return x * memo['k']"
+    )
     second = "kernel_fast = jax.jit(kernel)\nkernel_fast(xs)"
     edits = (
-        rewritten(first, ("    if 'k' not in memo:\n        memo['k'] = x.mean()\n", ""), ("memo['k']", "x.mean()"), cell=EARLIER),
+        rewritten(
+            first,
+            ("    if 'k' not in memo:\n        memo['k'] = x.mean()\n", ""),
+            ("memo['k']", "x.mean()"),
+            cell=EARLIER,
+        ),
         rewritten(second, ("jax.jit(kernel)", "jax.jit(kernel)  # computed anew in each call")),
     )
     leak = Leak(
@@ -384,11 +422,23 @@ def earlier_cell() -> Report:
         Holder("global", "memo", "user"),
         (
             (
-                Link("item", "memo['k'] is the value", "dict", "user", 1, "['k']", "dict", 1, at(first, 1, None, EARLIER)),
-                Link("global", "memo is a global of this notebook", "dict", "user", 1, "memo", "memo", 2, at(first, 1, None, EARLIER)),
+                Link("item", "item ['k'] of dict", "dict", "user", 1, "['k']", "dict", 1, at(first, 1, None, EARLIER)),
+                Link(
+                    "global",
+                    "global variable memo",
+                    "module",
+                    "user",
+                    1,
+                    "memo",
+                    "notebook",
+                    99,
+                    at(first, 1, None, EARLIER),
+                ),
             ),
         ),
-        Explanation("`memo['k']` holds a value of `jit`.", "In [2], line 5.", "A memo outlives the trace.", "Do not keep it."),
+        Explanation(
+            "`memo['k']` holds a value of `jit`.", "In [2], line 5.", "A memo outlives the trace.", "Do not keep it."
+        ),
         (Fix("remove_memo", "Compute `memo['k']` anew in each call", None, None, None, edits, "not_checked"),),
     )
     base = report(second, leaks=(leak,))
@@ -416,7 +466,13 @@ def refused_only() -> Report:
             "It could not be determined.",
             "Look for what `solve` writes to.",
         ),
-        (Fix("thread_state", "Thread the state through `solve`", "`solve` is a method of a library's class: change the call by hand."),),
+        (
+            Fix(
+                "thread_state",
+                "Thread the state through `solve`",
+                "`solve` is a method of a library's class: change the call by hand.",
+            ),
+        ),
     )
     return report("solve(x)", leaks=(leak,))
 

@@ -67,7 +67,8 @@ def _with_text_everywhere(sample: Report, text: str) -> Report:
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             kept = {"kind", "owner", "verdict", "checked", "refusal"} if not isinstance(value, Report) else {"file"}
             return dataclasses.replace(
-                value, **{f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in kept}
+                value,
+                **{f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in kept},
             )
         return text if isinstance(value, str) else value
 
