@@ -1,0 +1,26 @@
+"""Proposes rewrites that end a leak, as edits of the user's own texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxleak_magic.diagnose.model import Fix, Leak, SourceText
+
+__all__ = ["propose_fixes"]
+
+
+def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
+    """Rewrites for one leak.
+
+    Args:
+        leak: the leak with its facts.
+        sources: every text of the user's that is known, in the order in which they ran.
+        checked: the text that was checked; it may be one of ``sources``.
+
+    Returns:
+        Offered fixes, or refusals that say what to do by hand; nothing where no rule fits. Nothing is ever raised for
+        what stands in the texts.
+    """
+    from jaxleak_magic.rewrite.proposing import propose
+
+    return propose(leak, sources, checked)

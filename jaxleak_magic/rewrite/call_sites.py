@@ -1,0 +1,115 @@
+"""How an extra operand travels through each higher-order function: one table, read by the lift.
+
+A row says where the callable stands in a call, what the call makes of it, and how one more value reaches the callable.
+Signatures are those of JAX 0.7.2 to 0.12.0, jaxopt 0.8.5, equinox 0.13, optimistix 0.0.11 and diffrax 0.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Way = Literal["calls", "operands", "args_tuple", "args_slot", "bind", "solver"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One higher-order function.
+
+    Attributes:
+        names: full names, as `Program.qualified` gives them.
+        way: how the extra operand travels:
+            ``calls``: the result is called like the callable, so each of its calls gets the value;
+            ``operands``: this very call hands its own further arguments on, so it gets the value;
+            ``args_tuple``: a keyword takes a tuple of further arguments;
+            ``args_slot``: a keyword takes one object that the callable gets as its last argument;
+            ``bind``: nothing can be handed on, the callable is bound with ``jax.tree_util.Partial``;
+            ``solver``: the result is an object whose methods hand their further arguments on.
+        position: position of the callable.
+        keyword: keyword of the callable, or None where it must be positional.
+        operands_from: number of positional arguments that stand before the handed-on ones (``operands``).
+        slot: keyword of the ``args`` (``args_tuple``, ``args_slot``), with its position.
+        numbers: keywords that count the callable's arguments; what is appended must come after them.
+        axes: keyword with one entry for each argument (``in_axes``), whose entry for the value is None.
+        refuse_with: keywords with which no value can be added safely.
+        keeps_closures: whether JAX lets the callable close over values of an outer transform.
+        methods: for a solver, method name -> number of positional arguments before the handed-on ones.
+        keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
+    """
+
+    names: tuple[str, ...]
+    way: Way
+    position: int = 0
+    keyword: str | None = None
+    operands_from: int = 0
+    slot: tuple[str, int] | None = None
+    numbers: tuple[str, ...] = ()
+    axes: str | None = None
+    refuse_with: tuple[str, ...] = ()
+    keeps_closures: bool = True
+    methods: tuple[tuple[str, int], ...] = ()
+    keywords_pass: bool = True
+
+
+_NUMBERS_OF_JIT = ("static_argnums", "donate_argnums")
+_SOLVER_METHODS = (("run", 1), ("init_state", 1), ("update", 2), ("optimality_fun", 1), ("l2_optimality_error", 1))
+_PROXIMAL_METHODS = (("run", 2), ("init_state", 2), ("update", 3), ("optimality_fun", 2), ("l2_optimality_error", 2))
+
+
+def _jaxopt(*names: str, keyword: str = "fun", methods: tuple[tuple[str, int], ...] = _SOLVER_METHODS) -> Row:
+    full = tuple(f"jaxopt.{name}" for name in names)
+    return Row(full, "solver", 0, keyword, methods=methods, keeps_closures=False, refuse_with=("has_aux_fun",))
+
+
+ROWS: tuple[Row, ...] = (
+    Row(("jax.jit", "equinox.filter_jit"), "calls", 0, "fun", numbers=_NUMBERS_OF_JIT,
+        refuse_with=("in_shardings", "donate_argnames", "static_argnames", "donate")),
+    Row(("jax.checkpoint", "equinox.filter_checkpoint"), "calls", 0, "fun", numbers=("static_argnums",)),
+    Row(("jax.grad", "jax.value_and_grad"), "calls", 0, "fun", numbers=("argnums",)),
+    Row(("jax.jacfwd", "jax.jacrev", "jax.hessian", "jax.jacobian"), "calls", 0, "fun", numbers=("argnums",)),
+    Row(("equinox.filter_grad", "equinox.filter_value_and_grad"), "calls", 0, "fun"),
+    Row(("jax.vmap", "jax.pmap"), "calls", 0, "fun", axes="in_axes", keywords_pass=False,
+        numbers=("static_broadcasted_argnums", "donate_argnums")),
+    Row(("jax.debug.callback",), "operands", 0, "callback", operands_from=1, keeps_closures=False),
+    Row(("jax.pure_callback", "jax.experimental.io_callback"), "operands", 0, "callback", operands_from=2,
+        keeps_closures=False),
+    Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False),
+    Row(("jax.scipy.optimize.minimize",), "args_tuple", 0, "fun", slot=("args", 2)),
+    Row(("jax.lax.scan",), "bind", 0, "f"),
+    Row(("jax.lax.map", "jax.lax.associative_scan"), "bind", 0),
+    Row(("jax.lax.while_loop",), "bind", 0, "cond_fun"),
+    Row(("jax.lax.while_loop",), "bind", 1, "body_fun"),
+    Row(("jax.lax.fori_loop",), "bind", 2, "body_fun"),
+    Row(("jax.lax.cond",), "bind", 1, "true_fun"),
+    Row(("jax.lax.cond",), "bind", 2, "false_fun"),
+    Row(("jax.vjp", "jax.jvp", "jax.linearize"), "bind", 0, "fun"),
+    _jaxopt("GradientDescent", "LBFGS", "BFGS", "NonlinearCG", "OptaxSolver", "PolyakSGD", "ArmijoSGD"),
+    _jaxopt("ProximalGradient", "ProjectedGradient", methods=_PROXIMAL_METHODS),
+    _jaxopt("GaussNewton", "LevenbergMarquardt", keyword="residual_fun"),
+    _jaxopt("FixedPointIteration", "AndersonAcceleration", keyword="fixed_point_fun"),
+    _jaxopt("Bisection", "Broyden", keyword="fun"),
+    _jaxopt("ScipyMinimize", "ScipyRootFinding", methods=(("run", 1), ("optimality_fun", 1))),
+)  # fmt: skip
+"""The table."""
+
+_ALIASES = {
+    "jax.remat": "jax.checkpoint",
+    "jax.ad_checkpoint.checkpoint": "jax.checkpoint",
+    "jax.experimental.shard_map.shard_map": "jax.shard_map",
+    "jax.custom_derivatives.custom_vjp": "jax.custom_vjp",
+    "jax.custom_derivatives.custom_jvp": "jax.custom_jvp",
+    "jax.experimental.pure_callback": "jax.pure_callback",
+    "jax.debug.debug_callback": "jax.debug.callback",
+    "jax.jacobian": "jax.jacrev",
+    "equinox.internal.filter_jit": "equinox.filter_jit",
+}
+
+
+def canonical(name: str) -> str:
+    """The name that the table uses for a library object that can be reached by several."""
+    return _ALIASES.get(name, name)
+
+
+def rows_of(name: str) -> tuple[Row, ...]:
+    """All rows of a library function; a function that takes several callables has one for each."""
+    return tuple(row for row in ROWS if name in row.names)

@@ -1,0 +1,302 @@
+"""The lift: a closed-over value becomes an argument of the function, passed wherever the function is called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jaxleak_magic.rewrite import insertions
+from jaxleak_magic.rewrite.flow import Flow, Refused, Use, function_name
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.pytree_classes import move_to_children
+from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
+from jaxleak_magic.rewrite.texts import Text, TextEdit
+
+_MUTATORS = frozenset(
+    "append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
+    "popleft rotate put".split()
+)
+
+
+@dataclass
+class Draft:
+    """Edits of several texts, and what they do in the words of a title."""
+
+    edits: dict[Text, list[TextEdit]] = field(default_factory=dict)
+    lifted: list[FunctionNode] = field(default_factory=list)
+    bound: bool = False
+    children: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
+        """Take up edits of one text."""
+        self.edits.setdefault(text, []).extend(edits)
+
+
+class Lift:
+    """Lifts variables out of a function and, where needed, out of the functions around its calls.
+
+    Args:
+        program: all texts.
+        function: the function that holds the values.
+        variables: its free variables to lift.
+        fields: (class, attribute) pairs on the leak's path, which may become pytree children.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        function: FunctionNode,
+        variables: Sequence[str],
+        fields: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self.program = program
+        self.function = function
+        self.variables = _in_order_of_use(program, function, variables)
+        self.fields = fields
+        self.draft = Draft()
+
+    def run(self) -> Draft:
+        """The edits.
+
+        Raises:
+            Refused: where the meaning would not certainly stay.
+        """
+        waiting = [self.function]
+        while waiting:
+            function = waiting.pop(0)
+            if function in self.draft.lifted:
+                continue
+            self.draft.lifted.append(function)
+            flow = self._flow(function)
+            self._emit(flow)
+            for carrier in flow.carriers:
+                if carrier not in self.draft.lifted and not self._may_keep(carrier):
+                    waiting.append(carrier)
+        return self.draft
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+
+    def _flow(self, function: FunctionNode) -> Flow:
+        name = function_name(self.program, function)
+        owners: dict[str, Scope] = {}
+        if not self.program.scopes_agree(function):
+            raise Refused(f"The names used in `{name}` could not be resolved with certainty. Pass its values by hand.")
+        for variable in self.variables:
+            owner = self.program.own_scope[function].lookup(variable)
+            if owner is None or owner.kind != "function":
+                where = "a comprehension" if owner is not None and owner.kind == "comprehension" else "another scope"
+                raise Refused(f"`{variable}` is bound by {where}. Bind it as an argument of `{name}` by hand.")
+            self._check_variable(function, name, variable, owner)
+            owners[variable] = owner
+        flow = Flow(self.program, function, self.variables, owners, self.fields)
+        flow.run()
+        if not flow.uses:
+            raise Refused(f"No call of `{name}` was found, so there is no place to pass {_words(self.variables)}.")
+        return flow
+
+    def _check_variable(self, function: FunctionNode, name: str, variable: str, owner: Scope) -> None:
+        if variable.startswith("__"):
+            raise Refused(f"`{variable}` may be a name that Python mangles. Pass it to `{name}` by hand.")
+        if self.program.is_called_in_magic(variable):
+            raise Refused(f"`{variable}` is used in a magic or shell line, which is not rewritten.")
+        for node, scope in self.program.scope_at.items():
+            if isinstance(node, ast.Nonlocal) and variable in node.names and scope.lookup(variable) is owner:
+                raise Refused(
+                    f"`{variable}` is written through `nonlocal`. Return its new value from the function that writes it."
+                )
+        for load in self.program.loads(owner, variable):
+            if self._inside(load, function) and (how := self._changed_in_place(load)):
+                raise Refused(
+                    f"`{name}` changes `{variable}` in place ({how}). Return the new value from `{name}` and use that."
+                )
+
+    def _inside(self, node: ast.AST, function: FunctionNode) -> bool:
+        return self.program.scope_at[node].is_inside(self.program.own_scope[function])
+
+    def _changed_in_place(self, load: ast.Name) -> str | None:
+        parent = self.program.parent[load]
+        if isinstance(parent, ast.Attribute | ast.Subscript) and parent.value is load:
+            if not isinstance(parent.ctx, ast.Load):
+                return f"line {load.lineno}"
+            call = self.program.parent[parent]
+            if (
+                isinstance(parent, ast.Attribute)
+                and parent.attr in _MUTATORS
+                and isinstance(call, ast.Call)
+                and call.func is parent
+            ):
+                return f"`{load.id}.{parent.attr}(...)`, line {load.lineno}"
+        return None
+
+    def _may_keep(self, carrier: FunctionNode) -> bool:
+        """Whether a function between may close over the values: JAX lifts closures of the transforms it goes to."""
+        parent = self.program.parent[carrier]
+        if isinstance(carrier, ast.Lambda) and isinstance(parent, ast.Call) and carrier in parent.args:
+            from jaxleak_magic.rewrite.call_sites import rows_of
+
+            name = self.program.qualified(parent.func)
+            rows = rows_of(name) if name else ()
+            return any(r.position == parent.args.index(carrier) and r.way == "bind" and r.keeps_closures for r in rows)
+        return False
+
+    # -- edits ------------------------------------------------------------------------------------------------------
+
+    def _emit(self, flow: Flow) -> None:
+        function = flow.function
+        text = self.program.text_of[function]
+        binds = [use for use in flow.uses if use.kind in ("bind", "field")]
+        others = [use for use in flow.uses if use.kind not in ("bind", "field")]
+        arguments = function.args
+        if binds and all(use.direct and use.row is None for use in others) and not _numbered(function):
+            self.draft.add(text, insertions.prepend_parameters(text, function, self.variables))
+            place = "first"
+        elif arguments.defaults or arguments.vararg or arguments.kwonlyargs or arguments.kwarg:
+            self.draft.add(text, insertions.append_keyword_only(text, function, self.variables))
+            place = "keyword"
+        else:
+            self.draft.add(text, insertions.append_parameters(text, function, self.variables))
+            place = "last"
+        axes: list[ast.AST] = []
+        for use in flow.uses:
+            self._emit_use(use, place, flow, axes)
+
+    def _emit_use(self, use: Use, place: str, flow: Flow, axes: list[ast.AST]) -> None:
+        text = self.program.text_of[use.node]
+        names = list(self.variables)
+        named = [f"{name}={name}" for name in names]
+        if use.kind == "axes":
+            if place != "last":
+                raise Refused(f"`{flow.name}` is mapped and has defaults. Pass {_words(names)} by hand, `in_axes` None.")
+            if use.node not in axes:
+                axes.append(use.node)
+                self._extend_axes(use, flow)
+        elif use.kind in ("bind", "field"):
+            partial = self.program.spelling("jax.tree_util.Partial", use.node)
+            if partial is None:
+                raise Refused(
+                    f"`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind {_words(names)} to "
+                    f"`{flow.name}` with it."
+                )
+            self._check_bound_early(flow)
+            values = ", ".join(names if place == "first" else named)
+            self.draft.add(text, insertions.wrap(text, use.node, f"{partial}(", f", {values})"))
+            self.draft.bound = True
+            if use.kind == "field" and use.field_of is not None and use.field_name is not None:
+                self._make_child(use.field_of, use.field_name, flow)
+        elif use.kind == "tuple":
+            if place != "last":
+                raise Refused(f"`{flow.name}` has defaults. Pass {_words(names)} through `args` by hand.")
+            self._extend_tuple(use, flow)
+        else:
+            assert isinstance(use.node, ast.Call)
+            if place == "keyword":
+                if not use.direct:
+                    raise Refused(
+                        f"`{flow.name}` has parameters with defaults, so {_words(names)} cannot be added by position. "
+                        f"Put it before them by hand and pass it at `{flow._text(use.node.func)}`."
+                    )
+                self.draft.add(text, insertions.append_keywords(text, use.node, named))
+            elif place == "first":
+                self.draft.add(text, insertions.prepend_arguments(text, use.node, names))
+            elif use.keywords:
+                self.draft.add(text, insertions.append_keywords(text, use.node, named))
+            else:
+                self.draft.add(text, insertions.append_arguments(text, use.node, names))
+
+    def _check_bound_early(self, flow: Flow) -> None:
+        for variable, owner in flow.owners.items():
+            site = self.program.only_site(owner, variable)
+            if site is None or site.kind not in ("parameter", "assign"):
+                raise Refused(
+                    f"`{variable}` is assigned more than once, and `{flow.name}` would keep only one of its values. "
+                    f"Give the value that it should use a name of its own."
+                )
+            node: ast.AST | None = site.node
+            while node is not None and node is not owner.node:
+                if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                    raise Refused(
+                        f"`{variable}` changes in a loop, and `{flow.name}` would keep only one of its values. "
+                        f"Pass the value that it should use as an argument."
+                    )
+                node = self.program.parent.get(node)
+
+    def _extend_axes(self, use: Use, flow: Flow) -> None:
+        assert isinstance(use.node, ast.Call) and use.row is not None and use.row.axes is not None
+        text = self.program.text_of[use.node]
+        keyword = next((k for k in use.node.keywords if k.arg == use.row.axes), None)
+        given = keyword.value if keyword else use.node.args[1] if len(use.node.args) > 1 else None
+        extra = ["None"] * len(self.variables)
+        if isinstance(given, ast.Tuple):
+            self.draft.add(text, _extend_sequence(text, given, extra))
+            return
+        counts = {
+            len(u.node.args)
+            for u in flow.uses
+            if u.kind == "call" and u.direct and isinstance(u.node, ast.Call) and u.node.func is not None
+        }
+        if len(counts) != 1 or not (given is None or isinstance(given, ast.Constant) and given.value is not None):
+            raise Refused(
+                f"The `in_axes` for the mapped `{flow.name}` are not written out. Write them as a tuple with one entry for "
+                f"each argument, then pass {_words(self.variables)} with `None`."
+            )
+        entry = "0" if given is None else text.of(given)
+        value = "(" + ", ".join([entry] * counts.pop() + extra) + ")"
+        if given is not None:
+            self.draft.add(text, insertions.replace(text, given, value))
+        else:
+            self.draft.add(text, insertions.append_arguments(text, use.node, [f"{use.row.axes}={value}"]))
+
+    def _extend_tuple(self, use: Use, flow: Flow) -> None:
+        assert isinstance(use.node, ast.Call) and use.row is not None and use.row.slot is not None
+        text, call = self.program.text_of[use.node], use.node
+        keyword, position = use.row.slot
+        given = next((k.value for k in call.keywords if k.arg == keyword), None)
+        if given is None and len(call.args) > position:
+            given = call.args[position]
+        names = list(self.variables)
+        if isinstance(given, ast.Tuple):
+            self.draft.add(text, _extend_sequence(text, given, names))
+        elif given is None and len(call.args) == position:
+            value = "(" + ", ".join(names) + ("," if len(names) == 1 else "") + ")"
+            self.draft.add(text, insertions.append_arguments(text, call, [f"{keyword}={value}"]))
+        else:
+            raise Refused(
+                f"`{keyword}` of `{flow._text(call.func)}` is not written as a tuple. Add {_words(names)} to it by hand."
+            )
+
+    def _make_child(self, definition: ast.ClassDef, attribute: str, flow: Flow) -> None:
+        if (definition.name, attribute) in self.draft.children:
+            return
+        self.draft.children.append((definition.name, attribute))
+        for node, edit in move_to_children(self.program, definition, attribute):
+            self.draft.add(self.program.text_of[node], [edit])
+
+
+def _extend_sequence(text: Text, node: ast.Tuple, values: Sequence[str]) -> list[TextEdit]:
+    if not node.elts or text.text[text.start(node)] != "(":
+        raise Refused("A tuple of arguments is written in an unusual way. Extend it by hand.")
+    end = text.after_parentheses(text.stop(node.elts[-1]), text.stop(node) - 1)
+    return [TextEdit(end, end, 0, "".join(f", {value}" for value in values))]
+
+
+def _numbered(function: FunctionNode) -> bool:
+    """Whether a decorator counts arguments, so that none may be put before the others."""
+    if isinstance(function, ast.Lambda):
+        return False
+    return any(isinstance(d, ast.Call) and d.keywords for d in function.decorator_list)
+
+
+def _in_order_of_use(program: Program, function: FunctionNode, variables: Sequence[str]) -> list[str]:
+    wanted = list(dict.fromkeys(variables))
+    first: dict[str, int] = {}
+    for number, node in enumerate(ast.walk(function)):
+        if isinstance(node, ast.Name) and node.id in wanted:
+            position = program.text_of[function].start(node)
+            first[node.id] = min(first.get(node.id, position), position)
+        del number
+    return sorted(wanted, key=lambda name: first.get(name, 1 << 60))
+
+
+def _words(names: Sequence[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)

@@ -1,0 +1,284 @@
+"""Pytree classes of the user's: how they are registered, and how a field is moved from aux data to the children."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from jaxleak_magic.rewrite.flow import Refused
+from jaxleak_magic.rewrite.insertions import replace
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.texts import TextEdit
+
+
+def constructor_fields(definition: ast.ClassDef) -> list[tuple[str, str]] | None:
+    """(parameter, attribute) of each constructor argument, where the constructor only stores them; else None."""
+    init = next((s for s in definition.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+    if init is None:
+        return _annotated_fields(definition)
+    arguments = init.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or init.decorator_list:
+        return None
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    if not names:
+        return None
+    self_name, parameters = names[0], names[1:]
+    stored: dict[str, str] = {}
+    for statement in init.body:
+        match statement:
+            case ast.Expr(value=ast.Constant()):
+                continue
+            case ast.Assign(targets=[target], value=value):
+                pairs = _pairs(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                pairs = _pairs(target, value)
+            case _:
+                return None
+        if pairs is None:
+            return None
+        for left, right in pairs:
+            match left, right:
+                case ast.Attribute(value=ast.Name(id=owner), attr=attribute), ast.Name(id=parameter):
+                    if owner != self_name or parameter in stored or attribute in stored.values():
+                        return None
+                    stored[parameter] = attribute
+                case _:
+                    return None
+    if set(stored) != set(parameters):
+        return None
+    return [(parameter, stored[parameter]) for parameter in parameters]
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]] | None:
+    if isinstance(target, ast.Tuple):
+        if not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
+            return None
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
+
+
+def _annotated_fields(definition: ast.ClassDef) -> list[tuple[str, str]] | None:
+    """Fields of a dataclass-like class: annotated names in order; None where something may compute in between."""
+    if any(isinstance(s, ast.FunctionDef) and s.name in ("__post_init__", "__new__", "__setattr__") for s in definition.body):
+        return None
+    fields = [
+        s.target.id
+        for s in definition.body
+        if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name) and "ClassVar" not in ast.dump(s.annotation)
+    ]
+    return [(name, name) for name in fields] or None
+
+
+# -- flatten and unflatten ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The two functions of a registered class, with what they return and how they name their arguments."""
+
+    flattened: ast.Tuple
+    flatten_argument: str
+    rebuilt: ast.expr
+    unflatten: ast.Lambda | ast.FunctionDef
+    aux_argument: ast.arg
+    children_argument: ast.arg
+
+
+def move_to_children(program: Program, definition: ast.ClassDef, attribute: str) -> list[tuple[ast.AST, TextEdit]]:
+    """Edits that make a field a pytree child of its class.
+
+    Returns:
+        (node whose text is edited, edit) pairs; empty where the field is a child already.
+
+    Raises:
+        Refused: where the class is registered in a form that is not understood.
+    """
+    pair = _flatten_pair(program, definition)
+    if pair is None:
+        raise Refused(
+            f"How `{definition.name}` is registered as a pytree is not understood well enough. "
+            f"Return `{attribute}` among the children in its flatten function, and take it from there in unflatten."
+        )
+    return _move(program, definition, attribute, pair)
+
+
+def _flatten_pair(program: Program, definition: ast.ClassDef) -> _Pair | None:
+    methods = {s.name: s for s in definition.body if isinstance(s, ast.FunctionDef)}
+    for decorator in definition.decorator_list:
+        if program.qualified(decorator) == "jax.tree_util.register_pytree_node_class":
+            flatten, unflatten = methods.get("tree_flatten"), methods.get("tree_unflatten")
+            if flatten is None or unflatten is None or len(unflatten.args.args) != 3:
+                return None
+            return _pair(flatten, unflatten, skip=1)
+    owner = program.scope_at[definition]
+    for load in program.loads(owner, definition.name):
+        call = program.parent[load]
+        if (
+            isinstance(call, ast.Call)
+            and call.args
+            and call.args[0] is load
+            and program.qualified(call.func) == "jax.tree_util.register_pytree_node"
+            and len(call.args) == 3
+        ):
+            flatten, unflatten = (program.definition(argument) for argument in call.args[1:])
+            if isinstance(flatten, ast.Lambda | ast.FunctionDef) and isinstance(unflatten, ast.Lambda | ast.FunctionDef):
+                return _pair(flatten, unflatten, skip=0)
+    return None
+
+
+def _returned(function: ast.Lambda | ast.FunctionDef) -> ast.expr | None:
+    """The one expression that a function returns, where it does nothing else."""
+    if isinstance(function, ast.Lambda):
+        return function.body
+    body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+
+
+def _pair(flatten: ast.Lambda | ast.FunctionDef, unflatten: ast.Lambda | ast.FunctionDef, skip: int) -> _Pair | None:
+    flattened, rebuilt = _returned(flatten), _returned(unflatten)
+    ok = isinstance(flattened, ast.Tuple) and len(flattened.elts) == 2 and rebuilt is not None
+    if not ok or len(flatten.args.args) != 1 or len(unflatten.args.args) != 2 + skip:
+        return None
+    assert isinstance(flattened, ast.Tuple) and rebuilt is not None
+    aux, children = unflatten.args.args[skip:]
+    return _Pair(flattened, flatten.args.args[0].arg, rebuilt, unflatten, aux, children)
+
+
+def _move(program: Program, definition: ast.ClassDef, attribute: str, pair: _Pair) -> list[tuple[ast.AST, TextEdit]]:
+    fields = constructor_fields(definition)
+    if fields is None:
+        raise Refused(
+            f"The constructor of `{definition.name}` does more than store its arguments. "
+            f"Return `{attribute}` among the children in its flatten function, and take it from there in unflatten."
+        )
+    attributes = [name for _, name in fields]
+    children = _attributes(pair.flattened.elts[0], pair.flatten_argument, attributes, None)
+    aux = _attributes(pair.flattened.elts[1], pair.flatten_argument, attributes, attributes)
+    if children is None or aux is None:
+        raise Refused(
+            f"The flatten function of `{definition.name}` returns more than plain attributes. "
+            f"Return `{attribute}` among the children, and take it from there in unflatten."
+        )
+    if attribute in children:
+        return []
+    whole_object = isinstance(pair.flattened.elts[1], ast.Name)
+    if whole_object and len(aux) + len(children) > 1:
+        raise Refused(
+            f"The whole `{definition.name}` is its own aux data, and which of its fields hold arrays is not known. "
+            f"Return the fields that hold arrays or functions bound with `jax.tree_util.Partial` as children."
+        )
+    order = _rebuilt_order(program, pair, children, aux, whole_object, definition)
+    if order != attributes:
+        raise Refused(
+            f"The unflatten function of `{definition.name}` is not understood well enough. "
+            f"Return `{attribute}` among the children, and take it from there in unflatten."
+        )
+    new_children = [name for name in attributes if name in children or name == attribute]
+    new_aux = [name for name in aux if name != attribute]
+    text = program.text_of[pair.flattened]
+    of = pair.flatten_argument
+    child_text = "(" + ", ".join(f"{of}.{name}" for name in new_children) + ("," if len(new_children) == 1 else "") + ")"
+    if not new_aux:
+        aux_text = "None"
+    elif isinstance(pair.flattened.elts[1], ast.Tuple):
+        aux_text = "(" + ", ".join(f"{of}.{name}" for name in new_aux) + ("," if len(new_aux) == 1 else "") + ")"
+    else:
+        aux_text = f"{of}.{new_aux[0]}"
+    edits: list[tuple[ast.AST, TextEdit]] = []
+    for part, new in zip(pair.flattened.elts, (child_text, aux_text), strict=True):
+        edits += [(pair.flattened, edit) for edit in replace(text, part, new)]
+    edits += _rebuild(program, pair, attributes, new_children, new_aux, definition, whole_object)
+    return edits
+
+
+def _attributes(node: ast.expr, of: str, known: list[str], whole: list[str] | None) -> list[str] | None:
+    """Attribute names that an expression collects; ``whole`` is the answer for the object itself."""
+    match node:
+        case ast.Constant(value=None):
+            return []
+        case ast.Name(id=name) if name == of:
+            return whole
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == of and attribute in known:
+            return [attribute] if whole is not None else None
+        case ast.Tuple(elts=elements) | ast.List(elts=elements):
+            names = [_attributes(e, of, known, []) for e in elements]
+            flat = [n[0] for n in names if n and len(n) == 1]
+            return flat if len(flat) == len(elements) else None
+        case _:
+            return None
+
+
+def _rebuilt_order(
+    program: Program, pair: _Pair, children: list[str], aux: list[str], whole: bool, definition: ast.ClassDef
+) -> list[str] | None:
+    """Attributes in the order in which unflatten hands them to the constructor, or None."""
+    rebuilt = pair.rebuilt
+    if isinstance(rebuilt, ast.Name) and rebuilt.id == pair.aux_argument.arg and whole:
+        return aux
+    if not isinstance(rebuilt, ast.Call) or rebuilt.keywords or not _is_constructor(program, pair, rebuilt.func, definition):
+        return None
+    order: list[str] = []
+    aux_is_tuple = isinstance(pair.flattened.elts[1], ast.Tuple)
+    for argument in rebuilt.args:
+        match argument:
+            case ast.Starred(value=ast.Name(id=name)) if name == pair.children_argument.arg:
+                order += children
+            case ast.Starred(value=ast.Name(id=name)) if name == pair.aux_argument.arg and aux_is_tuple:
+                order += aux
+            case ast.Name(id=name) if name == pair.aux_argument.arg and not aux_is_tuple and len(aux) == 1:
+                order += aux
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))):
+                source = children if name == pair.children_argument.arg else aux if aux_is_tuple else []
+                if name not in (pair.children_argument.arg, pair.aux_argument.arg) or not 0 <= index < len(source):
+                    return None
+                order.append(source[index])
+            case _:
+                return None
+    return order
+
+
+def _is_constructor(program: Program, pair: _Pair, func: ast.expr, definition: ast.ClassDef) -> bool:
+    if not isinstance(func, ast.Name):
+        return False
+    unflatten = pair.unflatten
+    if isinstance(unflatten, ast.FunctionDef) and len(unflatten.args.args) == 3:
+        return func.id == unflatten.args.args[0].arg
+    return program.definition(func) is definition
+
+
+def _rebuild(
+    program: Program,
+    pair: _Pair,
+    attributes: list[str],
+    children: list[str],
+    aux: list[str],
+    definition: ast.ClassDef,
+    whole: bool,
+) -> list[tuple[ast.AST, TextEdit]]:
+    text = program.text_of[pair.rebuilt]
+    children_name, aux_name = pair.children_argument.arg, pair.aux_argument.arg
+    edits: list[TextEdit] = []
+    if whole:
+        # ``lambda learner, _: learner`` names the aux data after the object, and often the children ``_``.
+        used = {children_name, aux_name, definition.name}
+        new_children = "children" if children_name.strip("_") == "" and "children" not in used else children_name
+        if new_children != children_name:
+            edits += replace(text, pair.children_argument, new_children)
+        edits += replace(text, pair.aux_argument, "_" if new_children != "_" else "aux")
+        edits += replace(text, pair.rebuilt, f"{definition.name}(*{new_children})")
+        return [(pair.rebuilt, edit) for edit in edits]
+    assert isinstance(pair.rebuilt, ast.Call)
+    constructor = text.of(pair.rebuilt.func)
+    aux_tuple = isinstance(pair.flattened.elts[1], ast.Tuple)
+    if children == attributes:
+        arguments = f"*{children_name}"
+    elif attributes[: len(children)] == children and aux_tuple:
+        arguments = f"*{children_name}, *{aux_name}"
+    else:
+        arguments = ", ".join(
+            f"{children_name}[{children.index(a)}]"
+            if a in children
+            else (f"{aux_name}[{aux.index(a)}]" if aux_tuple else aux_name)
+            for a in attributes
+        )
+    return [(pair.rebuilt, edit) for edit in replace(text, pair.rebuilt, f"{constructor}({arguments})")]
