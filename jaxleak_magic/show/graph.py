@@ -66,7 +66,7 @@ def build_graph(report: Report, leaks: tuple[Leak, ...] | None = None) -> graphv
 
 
 def graph_svg(report: Report) -> str | None:
-    """The report's graph as a small SVG for `html.render_html`, or None where there is nothing to draw or to draw with."""
+    """The report's graph as a small SVG for `html.render_html`, or None: nothing to draw, or to draw with."""
     chosen = report.real_leaks or report.leaks
     if not any(leak.chains for leak in chosen):
         return None

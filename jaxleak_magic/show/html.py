@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from markupsafe import Markup
 
@@ -31,7 +31,14 @@ MARK_COLUMN = 56
 """Characters of a marked line up to which its mark stands beside it; beyond, it stands below."""
 
 
-def render_html(report: Report, uid: str | None = None, *, svg: str | None = None) -> str:
+def render_html(
+    report: Report,
+    uid: str | None = None,
+    *,
+    svg: str | None = None,
+    applied: Collection[int] = (),
+    no_engine: bool = False,
+) -> str:
     """The whole report as one element with its style.
 
     Args:
@@ -39,12 +46,14 @@ def render_html(report: Report, uid: str | None = None, *, svg: str | None = Non
         uid: letters and digits that no other output has; None makes one. The root is marked ``data-jaxleak="<uid>"``,
             each offered fix has a ``data-jaxleak-fix="N"``.
         svg: the referrer graph as `graph.render_svg` draws it, or None: then the paths are boxes with arrows.
+        applied: numbers of the fixes that were applied to the notebook.
+        no_engine: a picture was wanted and could not be drawn: say how to get one.
 
     Returns:
         HTML that can be encoded as UTF-8.
     """
     token = re.sub(r"\W", "", uid or "", flags=re.ASCII) or uuid.uuid4().hex
-    return str(_Fragment(report, token, svg).root(with_style=True))
+    return str(_Fragment(report, token, svg, applied, no_engine=no_engine).root(with_style=True))
 
 
 def fragment(report: Report, token: str, svg: str | None = None) -> Markup:
@@ -58,10 +67,14 @@ def scope(token: str) -> str:
 
 
 class _Fragment:
-    def __init__(self, report: Report, token: str, svg: str | None) -> None:
+    def __init__(
+        self, report: Report, token: str, svg: str | None, applied: Collection[int] = (), *, no_engine: bool = False
+    ) -> None:
         self.of = report
         self.token = token
         self.svg = svg
+        self.applied = applied
+        self.no_engine = no_engine
         self.numbers = fix_numbers(report)
         self.shown: set[Fix] = set()
 
@@ -86,8 +99,9 @@ class _Fragment:
             body.append(self.harmless(others))
         if report.notes:
             body += self.notes(report.notes)
-        body.append(self.foot(quiet=len(body) == 1))
-        state = "jaxleak" if real or report.error else "jaxleak ok"
+        quiet = len(body) == 1
+        body.append(self.foot(quiet=quiet))
+        state = "jaxleak" if real or report.error else "jaxleak ok line" if quiet else "jaxleak ok"
         return el("div", style, body, class_=f"{state} jl-{self.token}", data_jaxleak=self.token)
 
     # a leak, from top to bottom
@@ -136,7 +150,7 @@ class _Fragment:
             return []
         shown = [el("b", leak.variable)] if leak.variable and len(leak.variable) <= 40 else [el("b", "the value")]
         value = words.value(leak)
-        inner = el("li", el("span", shown, el("small", name(value) if value else "")), class_="val")
+        inner = el("li", el("span", shown, el("small", " ", name(value)) if value else None), class_="val")
         for level in reversed(stack):
             hit = "hit" if level is stack[-1] else None
             inner = el("li", self.level(level), el("ul", inner), class_=hit, title=words.LEVEL_HINT)
@@ -164,6 +178,8 @@ class _Fragment:
             hidden = len(others) - len(more)
             more += [el("p", f"{hidden} more not shown", class_="say")] if hidden > 0 else []
             parts.append(el("details", el("summary", title), more))
+        if self.no_engine and leak is self.of.real_leaks[-1]:
+            parts.append(el("p", inline(words.GRAPH_HINT), class_="say"))
         return parts
 
     def path(self, leak: Leak, chain: tuple[Link, ...]) -> Markup:
@@ -216,9 +232,9 @@ class _Fragment:
                 parts.append(el("p", words.cell_title(diff.cell, diff.file), class_="say"))
             parts.append(self.diff(diff))
         if self.of.file is None:
-            parts.append(
-                el("p", "Take it with ", el("code", f"%leakfix {number}"), class_="say", data_jaxleak_fix=number)
-            )
+            take = ["Take it with ", el("code", f"%leakfix {number}")]
+            said = "Applied. Run the cell again to check it." if number in self.applied else take
+            parts.append(el("p", said, class_="say", data_jaxleak_fix=number))
         return parts
 
     def diff(self, diff: Diff) -> Markup:

@@ -29,7 +29,7 @@ FIX_CHECK = {
 }
 """How far a fix was checked, by `Fix.checked`."""
 
-GRAPH_HINT = "For a picture of these paths install Graphviz, or: pip install 'jaxleak-magic[graph]'."
+GRAPH_HINT = "For a picture of these paths install Graphviz, or run `%pip install 'jaxleak-magic[graph]'`."
 """Said where neither ``dot`` nor pygraphviz is there."""
 
 _HOLDERS = {
