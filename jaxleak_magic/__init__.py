@@ -1,6 +1,6 @@
 """Find leaked JAX tracers.
 
-In a notebook: ``%load_ext jaxleak_magic``, then ``%%leakcheck`` on a cell's first line. Elsewhere: ``jaxleak check FILE``.
+In a notebook ``%load_ext jaxleak_magic`` and ``%%leakcheck`` on a cell's first line, elsewhere ``jaxleak check FILE``.
 Importing this package is light: JAX, IPython and the rest are imported when they are needed.
 """
 

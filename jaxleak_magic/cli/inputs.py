@@ -55,6 +55,7 @@ def read_input(path: Path) -> Script | Notebook:
 def read_script(path: Path) -> Script:
     """Read a Python file in UTF-8 or in the encoding that its first lines declare. Raises InputError."""
     data = _read_bytes(path)
+    encoding = "utf-8"
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return Script(path, data.decode(encoding), encoding)

@@ -16,6 +16,7 @@ from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import Script
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
+from jaxleak_magic.last_expression import split_last_expression
 
 
 def run_script(script: Script, job: Job) -> Outcome:
@@ -52,12 +53,11 @@ def _without_magic(text: str) -> tuple[str, str]:
 
 def _execute(source: str, path: str, namespace: dict[str, Any]) -> Any:
     """Run the statements; gives the value of a last expression. Top-level ``await`` works as in a notebook."""
-    tree = ast.parse(source, path)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future_flags(tree)
-    codes = [compile(tree, path, "exec", flags=flags, dont_inherit=True)]
+    statements, last = split_last_expression(ast.parse(source, path))
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | _future_flags(statements)
+    codes = [compile(statements, path, "exec", flags=flags, dont_inherit=True)]
     if last:
-        codes.append(compile(ast.Expression(last.value), path, "eval", flags=flags, dont_inherit=True))
+        codes.append(compile(last, path, "eval", flags=flags, dont_inherit=True))
     if not any(code.co_flags & inspect.CO_COROUTINE for code in codes):
         return [eval(code, namespace) for code in codes][-1] if last else eval(codes[0], namespace)
 

@@ -8,7 +8,6 @@ there is no cell of its own to run, and the magic runs its body itself.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import sys
 from collections.abc import Callable
@@ -21,10 +20,12 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 
 from jaxleak_magic.checking import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.errors import LeakError
+from jaxleak_magic.last_expression import split_last_expression
 from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
-from jaxleak_magic.magics.recording import CellRecorder
-from jaxleak_magic.magics.showing import Presenter, leak_error
+from jaxleak_magic.magics.recording import CellInfo, CellRecorder
+from jaxleak_magic.magics.showing import Presenter, forget_output
 from jaxleak_magic.own_errors import say, say_internal_error
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
@@ -32,9 +33,10 @@ _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
 @dataclass
 class _Running:
-    """A cell that is running: what IPython said of it and, where it is checked, the check."""
+    """A cell that is running: IPython's event, the cell and, where it is checked, the check."""
 
-    info: ExecutionInfo
+    event: ExecutionInfo
+    cell: CellInfo
     file: str | None = None
     run: CheckedRun | None = None
     options: MagicOptions = field(default_factory=MagicOptions)
@@ -92,13 +94,13 @@ class CellChecker:
         if info.store_history:  # A cell of the user's own: what is still noted as running ended without telling.
             self._drop(self._cells)
             self._cells = []
-        running = _Running(info)
+        running = _Running(info, self.recorder.cell_info(info))
         self._cells.append(running)
         if len(self._cells) > 1:
-            self.recorder.record_nested(info, self._cells[0].info)
+            self.recorder.record_nested(running.cell, self._cells[0].cell)
             return
-        running.file = self.recorder.record(info)
-        wanted = wanted_check(info.raw_cell)
+        running.file = self.recorder.record(running.cell)
+        wanted = wanted_check(running.cell.raw)
         if wanted or self.check_all:
             running.options = wanted[1] if wanted else MagicOptions()
             running.run = self._start(running.file, running.options)
@@ -111,7 +113,7 @@ class CellChecker:
         error = None if result is None else result.error_before_exec or result.error_in_exec
         if result is None:
             error = asyncio.CancelledError()
-        failure = self._finish(running.run, running.options, error, running.info.raw_cell)
+        failure = self._finish(running.run, running.options, error, running.cell.raw)
         if failure is not None and result is not None and result.success:
             result.error_in_exec = failure
             self._shell.last_execution_succeeded = False
@@ -121,8 +123,8 @@ class CellChecker:
         """Run ``%%leakcheck`` as an ordinary cell magic, inside another magic; gives the body's last value."""
         __tracebackhide__ = True
         options = parse_options(line)
-        info = self._cells[0].info if self._cells else None
-        whole = find_magic_line(info.raw_cell) if info else None
+        outer = self._cells[0].cell if self._cells else None
+        whole = find_magic_line(outer.raw) if outer else None
         if whole is None or not whole.text.rstrip().endswith(body.rstrip()):
             whole = CheckedCell(line, f"%%{MAGIC} {line}\n", 0, body)  # called as a function: there is no such cell
         above = 0 if body.lstrip().startswith("%%") else whole.index + 1
@@ -130,11 +132,10 @@ class CellChecker:
         transformed = self._shell.transform_cell(padded)
         count = self._shell.execution_count - 1
         name = self._shell.compile.cache(transformed, count, raw_code=padded)
-        if info:
-            self.recorder.record_body(name, whole, info, above - whole.index)
+        if outer:
+            self.recorder.record_body(name, whole, outer, above - whole.index)
         quiet = DisplayHook.semicolon_at_end_of_expression(transformed)
-        tree = self._shell.transform_ast(self._shell.compile.ast_parse(transformed, filename=name))
-        value = self._run_checked(name, options, self._evaluation(tree, name, self._shell.user_ns))
+        value = self._run_checked(name, options, self._evaluation(transformed, name, self._shell.user_ns))
         return None if quiet else value
 
     def run_expression(self, options: MagicOptions, expression: str, local_ns: dict[str, Any]) -> Any:
@@ -144,8 +145,7 @@ class CellChecker:
         if name is None:
             name = self._shell.compile.cache(expression, self._shell.execution_count - 1)
         padded = "\n" * (line - 1) + self._shell.transform_cell(expression.rstrip().removesuffix(";"))
-        tree = self._shell.compile.ast_parse(padded, filename=name)
-        return self._run_checked(name, options, self._evaluation(tree, name, local_ns))
+        return self._run_checked(name, options, self._evaluation(padded, name, local_ns))
 
     def _run_checked(self, file: str, options: MagicOptions, evaluate: Callable[[], Any]) -> Any:
         __tracebackhide__ = True
@@ -163,11 +163,13 @@ class CellChecker:
             raise failure
         return value
 
-    def _evaluation(self, tree: ast.Module, name: str, local_ns: dict[str, Any]) -> Callable[[], Any]:
-        """What runs a parsed text and gives the value of its last expression; raises SyntaxError now."""
-        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-        statements = self._shell.compile(tree, name, "exec")
-        expression = self._shell.compile(ast.Expression(last.value), name, "eval") if last else None
+    def _evaluation(self, text: str, name: str, local_ns: dict[str, Any]) -> Callable[[], Any]:
+        """What runs a Python text and gives the value of its last expression; raises SyntaxError now."""
+        compiler: Any = self._shell.compile  # keeps the __future__ imports of earlier cells
+        tree: Any = self._shell.transform_ast(compiler.ast_parse(text, filename=name))
+        body, last = split_last_expression(tree)
+        statements = compiler(body, name, "exec")
+        expression = compiler(last, name, "eval") if last else None
 
         def evaluate() -> Any:
             __tracebackhide__ = True
@@ -199,6 +201,7 @@ class CellChecker:
             run.start()
         except BaseException as error:
             run.stop()
+            forget_output(self._shell, options)
             if not isinstance(error, Exception):
                 raise
             if isinstance(error, RuntimeError | ImportError):
@@ -214,6 +217,7 @@ class CellChecker:
         """End a check, show its report, and give the exception with which the cell is to fail, if any."""
         if isinstance(error, _INTERRUPTS):
             run.stop()
+            forget_output(self._shell, options)
             say("the run was interrupted, so its leaks were not looked for")
             return None
         try:
@@ -222,24 +226,26 @@ class CellChecker:
             self.present(report, options, raw_cell)
         except KeyboardInterrupt:
             say("the search for leaks was interrupted: no report")
+            forget_output(self._shell, options)
             return KeyboardInterrupt()
         except Exception as problem:
             say_internal_error("there is no report for this run", problem)
-            return leak_error(None) if options.raise_leaks else None
+            forget_output(self._shell, options)
+            return LeakError(None) if options.raise_leaks else None
         finally:
             run.stop()
-        return leak_error(report) if options.raise_leaks and report.outcome == "leaks" else None
+        return LeakError(report) if options.raise_leaks and report.outcome == "leaks" else None
 
     def _pop(self, result: ExecutionResult | None) -> _Running | None:
         """The cell that ended. IPython gives None where a coroutine was cancelled, and another info after an exit."""
         if result is None:
             return self._cells.pop() if self._cells else None
         for i, running in enumerate(self._cells):
-            if running.info is result.info:
+            if running.event is result.info:
                 self._drop(self._cells[i + 1 :])
                 del self._cells[i:]
                 return running
-        if self._cells and self._cells[-1].info.raw_cell == getattr(result.info, "raw_cell", None):
+        if self._cells and self._cells[-1].cell.raw == getattr(result.info, "raw_cell", None):
             return self._cells.pop()
         return None
 

@@ -21,6 +21,7 @@ class LeakcheckMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
+        self._shell = shell
         self.checker = CellChecker(shell, self._present)
 
     @no_var_expand
@@ -47,9 +48,9 @@ class LeakcheckMagics(Magics):
             print(help_text())
             return None
         if expression:
-            namespace = self.shell.user_ns if local_ns is None else local_ns
+            namespace = self._shell.user_ns if local_ns is None else local_ns
             return self.checker.run_expression(options, expression, namespace)
-        show_report(self.shell, self._last_report(), options)
+        show_report(self._shell, self._last_report(), options)
         return None
 
     @no_var_expand
@@ -60,7 +61,7 @@ class LeakcheckMagics(Magics):
         The cells that you have stay as they are. Without ``N`` it takes the only fix that is offered.
         ``%%leakcheck --fix N`` replaces the cell that it stands in.
         """
-        insert_fix(self.shell, self._last_report(), line)
+        insert_fix(self._shell, self._last_report(), line)
 
     def _last_report(self) -> Report:
         if self.checker.last_report is None:
@@ -68,9 +69,9 @@ class LeakcheckMagics(Magics):
         return self.checker.last_report
 
     def _present(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
-        show_report(self.shell, report, options)
+        show_report(self._shell, report, options)
         if options.fix is not None:
-            replace_running_cell(self.shell, report, options.fix, raw_cell)
+            replace_running_cell(self._shell, report, options.fix, raw_cell)
 
 
 LeakcheckMagics.leakcheck.__doc__ = (LeakcheckMagics.leakcheck.__doc__ or "").replace(

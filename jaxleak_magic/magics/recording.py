@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import linecache
+from dataclasses import dataclass
 from typing import Any
 
-from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
+from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.diagnose.model import CellRef, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
@@ -13,6 +14,21 @@ from jaxleak_magic.magics.checked_cell import CheckedCell, blank_lines_above, re
 
 _TIMED_FILES = ("<timed exec>", "<timed eval>")
 """File names that ``%%time`` compiles its cell under (IPython 8 and 9)."""
+
+
+@dataclass(frozen=True)
+class CellInfo:
+    """A cell as it runs.
+
+    Attributes:
+        raw: its text as the user wrote it.
+        transformed: the Python text that IPython compiles.
+        ref: its id and execution count.
+    """
+
+    raw: str
+    transformed: str
+    ref: CellRef
 
 
 class CellRecorder:
@@ -35,45 +51,35 @@ class CellRecorder:
         pairs = zip(history.input_hist_raw, history.input_hist_parsed, strict=False)
         for count, (raw, transformed) in enumerate(pairs):
             if raw.strip():
-                ref = CellRef(self._front_end_id() if count == running else None, count)
+                ref = CellRef(front_end_id(self._shell) if count == running else None, count)
                 self._add(self._name_in_history(raw, transformed, count), raw, ref)
 
-    def record(self, info: ExecutionInfo) -> str:
-        """Record a cell that is about to run, and give its file name.
+    def cell_info(self, info: Any) -> CellInfo:
+        """What IPython's ``pre_run_cell`` event says of the cell that is about to run."""
+        count = self._shell.execution_count - (1 if info.store_history else 0)
+        cell_id = getattr(info, "cell_id", None) or front_end_id(self._shell)
+        transformed = getattr(info, "transformed_cell", None) or info.raw_cell
+        return CellInfo(info.raw_cell, transformed, CellRef(cell_id, count))
 
-        Args:
-            info: what IPython's ``pre_run_cell`` event hands over.
-        """
-        count = self.execution_count(info)
-        raw = info.raw_cell
-        transformed = getattr(info, "transformed_cell", None) or raw
-        name = self._shell.compile.get_code_name(raw, transformed, count)
-        self._add(name, raw, CellRef(self.cell_id(info), count))
+    def record(self, cell: CellInfo) -> str:
+        """Record a cell that is about to run, and give the file name that IPython will compile it under."""
+        name = self._file_name(cell.raw, cell.transformed, cell.ref.execution_count)
+        self._add(name, cell.raw, cell.ref)
         return name
 
-    def record_nested(self, info: ExecutionInfo, outer: ExecutionInfo) -> None:
+    def record_nested(self, cell: CellInfo, outer: CellInfo) -> None:
         """Record the part of a cell that a magic (``%%capture``) runs as a cell of its own."""
-        whole = _source(outer.raw_cell, CellRef(self.cell_id(outer), self.execution_count(outer)))
-        part = info.raw_cell.rstrip()
+        whole = _source(outer.raw, outer.ref)
+        part = cell.raw.rstrip()
         if not whole.text.rstrip().endswith(part):
             return
         lines_above = whole.text[: whole.text.rstrip().rindex(part)].count("\n")
-        transformed = getattr(info, "transformed_cell", None) or info.raw_cell
-        name = self._shell.compile.get_code_name(info.raw_cell, transformed, self._shell.execution_count)
-        self.book.add(name, whole, -lines_above - blank_lines_above(info.raw_cell))
+        name = self._file_name(cell.raw, cell.transformed, cell.ref.execution_count)
+        self.book.add(name, whole, -lines_above - blank_lines_above(cell.raw))
 
-    def record_body(self, name: str, cell: CheckedCell, info: ExecutionInfo, line_offset: int) -> None:
+    def record_body(self, name: str, checked: CheckedCell, outer: CellInfo, line_offset: int) -> None:
         """Record the part of a cell that our own magic compiles under ``name``."""
-        ref = CellRef(self.cell_id(info), self.execution_count(info))
-        self.book.add(name, SourceText(cell.text, ref, magic=cell.magic), line_offset)
-
-    def execution_count(self, info: ExecutionInfo) -> int:
-        """``n`` of the running cell's ``In [n]``."""
-        return self._shell.execution_count - (1 if info.store_history else 0)
-
-    def cell_id(self, info: ExecutionInfo) -> str | None:
-        """The front end's id of the running cell, or None where it gives none."""
-        return getattr(info, "cell_id", None) or self._front_end_id()
+        self.book.add(name, SourceText(checked.text, outer.ref, magic=checked.magic), line_offset)
 
     def _add(self, name: str, raw: str, ref: CellRef) -> None:
         source, cell = _source(raw, ref), read_checked_cell(raw)
@@ -91,15 +97,20 @@ class CellRecorder:
 
     def _name_in_history(self, raw: str, transformed: str, count: int) -> str:
         """History drops trailing newlines, which the name is made of too: take the name that was compiled."""
-        texts = [(raw + a, transformed + b) for a in ("", "\n", "\n\n") for b in ("\n", "")]
-        names = [self._shell.compile.get_code_name(raw, transformed, count) for raw, transformed in texts]
+        ends = [("\n" * n, "\n" * max(n, 1)) for n in range(10)]
+        names = [self._file_name(raw + end, transformed + end_too, count) for end, end_too in ends]
         return next((name for name in names if name in linecache.cache), names[0])
 
-    def _front_end_id(self) -> str | None:
-        header: Any = getattr(self._shell, "parent_header", None)
-        metadata: Any = header.get("metadata") if isinstance(header, dict) else None
-        found: Any = metadata.get("cellId") if isinstance(metadata, dict) else None
-        return found if isinstance(found, str) else None
+    def _file_name(self, raw: str, transformed: str, count: int | None) -> str:
+        return self._shell.compile.get_code_name(raw, transformed, count or 0)
+
+
+def front_end_id(shell: InteractiveShell) -> str | None:
+    """The id that the front end gave the running cell, or None: a terminal, or a run that nobody looks at."""
+    header: Any = getattr(shell, "parent_header", None)
+    metadata: Any = header.get("metadata") if isinstance(header, dict) else None
+    found: Any = metadata.get("cellId") if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _source(raw: str, ref: CellRef) -> SourceText:

@@ -1,4 +1,4 @@
-"""What the notebook door shows: the report, and the error of ``--raise``."""
+"""What the notebook door shows of a report, and under which name it stores it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,45 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.magics.options import MagicOptions
+from jaxleak_magic.magics.recording import front_end_id
+from jaxleak_magic.report import LeakReport
 
 Presenter = Callable[[Report, MagicOptions, str | None], None]
-
-
-def leak_error(report: Report | None) -> Exception:
-    """The exception of ``--raise``; None where the check itself failed, which must not pass for a clean run."""
-    from jaxleak_magic.errors import LeakError
-
-    return LeakError(report)
 
 
 def show_report(shell: InteractiveShell, report: Report, options: MagicOptions) -> None:
     """Store the report under the name of ``-o`` and show it as the options ask."""
     if options.output:
-        from jaxleak_magic.report import LeakReport
-
         shell.user_ns[options.output] = LeakReport(report)
     if options.quiet:
         return
-    if options.text:
+    if options.text or "text/html" not in _shown_types(shell):
         from jaxleak_magic.show.text import render_text
 
-        print(render_text(report))
+        print(render_text(report).rstrip("\n"))
         return
-    from IPython.display import display
+    _display(report, live=front_end_id(shell) is not None)
 
-    from jaxleak_magic.show.bundle import mimebundle
 
-    bundle: Any = mimebundle(report)
-    display(bundle, raw=True, display_id=uuid4().hex)
+def forget_output(shell: InteractiveShell, options: MagicOptions) -> None:
+    """Where there is no report, let no earlier one stand under the name of ``-o``."""
+    if options.output and isinstance(shell.user_ns.get(options.output), LeakReport):
+        del shell.user_ns[options.output]
+
+
+def _display(report: Report, live: bool) -> None:
+    """One output with all forms. Where somebody is looking, the graph, which takes a child process, comes second."""
+    from IPython.display import display, update_display
+
+    from jaxleak_magic.show.bundle import has_graph, mimebundle
+
+    uid = uuid4().hex
+    later = live and has_graph(report)
+    display(mimebundle(report, uid, draw=not later), raw=True, display_id=uid)
+    if later:
+        update_display(mimebundle(report, uid), raw=True, display_id=uid)
+
+
+def _shown_types(shell: InteractiveShell) -> list[str]:
+    formatter: Any = shell.display_formatter
+    return [] if formatter is None else formatter.active_types
