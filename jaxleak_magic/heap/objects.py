@@ -1,0 +1,198 @@
+"""Reading objects that may be hostile: only ``type(o)`` and the interpreter's own descriptors, no code of the object.
+
+A class of the user's can override ``__dict__``, ``__class__``, ``__getattribute__``, ``__eq__`` or ``__repr__``, and a
+metaclass ``__name__`` and ``__mro__``. Everything here goes around them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_TYPE = vars(type)
+_FUNCTION = vars(types.FunctionType)
+_OF_MODULE = vars(types.ModuleType)["__dict__"]
+_SCALARS = frozenset({int, float, complex, bool, bytes, type(None), type(...)})
+
+
+def is_class(obj: object) -> bool:
+    """Whether ``obj`` is a class, without asking its ``__class__``."""
+    return issubclass(type(obj), type)
+
+
+def mro(cls: type) -> tuple[type, ...]:
+    """The method resolution order of ``cls``, past any metaclass."""
+    return _TYPE["__mro__"].__get__(cls)
+
+
+def class_dict(cls: type) -> dict[str, Any]:
+    """The dict behind ``cls.__dict__`` (the very object that ``gc`` shows)."""
+    return gc.get_referents(_TYPE["__dict__"].__get__(cls))[0]
+
+
+def class_name(cls: type) -> str:
+    """``__name__`` of a class, past any metaclass."""
+    return _TYPE["__name__"].__get__(cls)
+
+
+def class_qualname(cls: type) -> str:
+    """``__qualname__`` of a class, past any metaclass."""
+    return _TYPE["__qualname__"].__get__(cls)
+
+
+def class_module(cls: type) -> str | None:
+    """``__module__`` of a class if it is a string, past any metaclass."""
+    try:
+        module = _TYPE["__module__"].__get__(cls)
+    except AttributeError:
+        return None
+    return module if type(module) is str else None
+
+
+def type_name(cls: type) -> str:
+    """Readable type name: with its module unless that is ``builtins`` or ``__main__``, without ``<locals>`` prefixes."""
+    name, module = class_qualname(cls).rpartition("<locals>.")[2], class_module(cls)
+    return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
+
+
+def module_dict(module: types.ModuleType) -> dict[str, Any]:
+    """A module's namespace, past the ``__dict__`` or ``__getattribute__`` of module subclasses (lazy loaders)."""
+    return _OF_MODULE.__get__(module)
+
+
+def function_part(function: types.FunctionType, name: str) -> Any:
+    """``__closure__``, ``__defaults__``, ``__kwdefaults__``, ``__code__``, ``__dict__``, ``__globals__`` or ``__module__``."""
+    return _FUNCTION[name].__get__(function)
+
+
+def instance_dict(obj: object) -> dict[str, Any] | None:
+    """The ``__dict__`` of an instance by the interpreter's own descriptor; None where it has none or hides it in C.
+
+    On instances that keep their values inline this makes the dict real, so it is only called after all searching.
+    """
+    if type(obj) is types.ModuleType:
+        return module_dict(obj)
+    order = mro(type(obj))
+    if _thread._local in order:  # asking makes this thread's dict, and runs the subclass's __init__
+        return None
+    for cls in order:
+        descriptor = _TYPE["__dict__"].__get__(cls).get("__dict__")
+        if type(descriptor) is types.GetSetDescriptorType:
+            try:
+                value = descriptor.__get__(obj)
+            except (AttributeError, TypeError):
+                return None
+            return value if type(value) is dict else None
+    return None
+
+
+def members(obj: object) -> Iterator[tuple[str, object]]:
+    """The slots of an instance, and the members that a C type declares, as (name, value)."""
+    for cls in mro(type(obj)):
+        for name, descriptor in list(_TYPE["__dict__"].__get__(cls).items()):
+            if type(descriptor) is types.MemberDescriptorType and name not in ("__dict__", "__weakref__"):
+                try:
+                    yield str(name), descriptor.__get__(obj)
+                except (AttributeError, TypeError):
+                    continue
+
+
+def code_of(obj: object) -> types.CodeType | None:
+    """The code object of a function, method, generator, coroutine, async generator or frame."""
+    kind = type(obj)
+    if kind is types.FunctionType:
+        return function_part(obj, "__code__")
+    if kind is types.MethodType:
+        return code_of(obj.__func__)  # pyright: ignore[reportAttributeAccessIssue]
+    if kind is types.FrameType:
+        return obj.f_code  # pyright: ignore[reportAttributeAccessIssue]
+    name = _CODE_OF_GENERATOR.get(kind)
+    return vars(kind)[name].__get__(obj) if name else None
+
+
+def frame_of(obj: object) -> types.FrameType | None:
+    """The frame of a suspended generator, coroutine or async generator."""
+    name = _FRAME_OF_GENERATOR.get(type(obj))
+    return vars(type(obj))[name].__get__(obj) if name else None
+
+
+_CODE_OF_GENERATOR = {
+    types.GeneratorType: "gi_code",
+    types.CoroutineType: "cr_code",
+    types.AsyncGeneratorType: "ag_code",
+}
+_FRAME_OF_GENERATOR = {
+    types.GeneratorType: "gi_frame",
+    types.CoroutineType: "cr_frame",
+    types.AsyncGeneratorType: "ag_frame",
+}
+GENERATORS = frozenset(_CODE_OF_GENERATOR)
+"""Types of suspended functions."""
+
+
+def code_name(code: types.CodeType) -> str:
+    """``f()``, or ``lambda``."""
+    return "lambda" if code.co_name == "<lambda>" else f"{code.co_name}()"
+
+
+def class_place(cls: type) -> tuple[str | None, int | None]:
+    """File and line of a class by the first function of its own that was written in it; (None, None) if there is none.
+
+    Python 3.13 notes the line of the ``class`` statement (``__firstlineno__``); before, it is the line of that function.
+    """
+    own = _TYPE["__dict__"].__get__(cls)
+    prefix, module = class_qualname(cls) + ".", class_module(cls)
+    for value in list(own.values()):
+        function = _plain_function(value)
+        if function is None or function_part(function, "__module__") != module:
+            continue
+        code = function_part(function, "__code__")
+        if code.co_filename != "<string>" and code.co_qualname.startswith(prefix):
+            line = own.get("__firstlineno__")
+            return code.co_filename, line if type(line) is int else code.co_firstlineno
+    return None, None
+
+
+def _plain_function(value: object) -> types.FunctionType | None:
+    if type(value) in (staticmethod, classmethod):
+        value = vars(type(value))["__func__"].__get__(value)
+    elif type(value) is property:
+        value = vars(property)["fget"].__get__(value)
+    for _ in range(8):  # decorators that used functools.wraps
+        if type(value) is not types.FunctionType:
+            return None
+        inner = function_part(value, "__dict__").get("__wrapped__")
+        if type(inner) is not types.FunctionType:
+            return value
+        value = inner
+    return None
+
+
+def short_text(value: object, limit: int = 40) -> str:
+    """A key or index as text, made of builtin scalars, strings, tuples of them, and the names of classes and functions.
+
+    Anything else is shown by its type only: its ``__repr__`` is not run.
+    """
+    text = _text(value, 3)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _text(value: object, depth: int) -> str:
+    kind = type(value)
+    if kind is str:
+        return repr(value if len(value) <= 80 else value[:80])  # pyright: ignore[reportArgumentType, reportIndexIssue]
+    if kind is int and int.bit_length(value) > 256:  # pyright: ignore[reportArgumentType]
+        return "<int>"  # printing a huge int takes quadratic time, or is refused
+    if kind in _SCALARS:
+        return repr(value[:40] if kind is bytes else value)  # pyright: ignore[reportIndexIssue]
+    if kind is tuple and depth:
+        parts = [_text(part, depth - 1) for part in value[:8]]  # pyright: ignore[reportIndexIssue]
+        return "(" + ", ".join(parts) + (",)" if len(parts) == 1 else ")")
+    if kind is types.FunctionType:
+        return function_part(value, "__code__").co_name
+    if is_class(value):
+        return class_name(value)  # pyright: ignore[reportArgumentType]
+    return f"<{class_name(kind)}>"
