@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.model import SourceText
-from jaxleak_magic.rewrite.flow import Refused, function_name
+from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.masking import is_python
 from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.scopes import compiled_free_names
 from jaxleak_magic.rewrite.texts import Text, Unreadable, apply_edits
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jaxleak_magic.rewrite.call_sites import Row, rows_of
+from jaxleak_magic.rewrite.locations import Location, location_of
 from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.reaching import Reach, Reached
+from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
-
-
-class Refused(Exception):
-    """No certain rewrite; the message says why and what to do by hand, in one or two plain sentences."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +24,17 @@ class Use:
             entries for them; ``bind``: the expression is bound with ``jax.tree_util.Partial``; ``field``: the same for
             the field of an object.
         node: the call, or the expression to bind.
+        values: what to write there for each variable.
         row: the table's row, where there is one.
         direct: whether the call calls the function itself or what a wrapper made of it, not a consumer.
         keywords: whether a direct call names its arguments, so that the values must be named too.
+        field_of: the class whose field takes the function (``field``).
+        field_name: the field.
     """
 
     kind: Literal["call", "tuple", "slot", "axes", "bind", "field"]
     node: ast.expr
+    values: tuple[str, ...] = ()
     row: Row | None = None
     direct: bool = False
     keywords: bool = False
@@ -40,15 +43,30 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Wrapping:
-    """What wrappers around the function allow: the rows passed through, outermost last."""
+class Shape:
+    """What a value is, as seen from the function that is followed.
 
-    rows: tuple[tuple[Row, ast.Call | None], ...] = ()
-    arguments_before: int = 0
+    Attributes:
+        calls: how many calls away the function is (1 for a factory that returns it).
+        wrappers: rows of the wrappers around it, innermost first, with their calls.
+        solver: the row of the object that was made of it, or None.
+        many: whether the value is a list of such functions.
+    """
 
-    def through(self, row: Row, call: ast.Call | None) -> Wrapping:
-        """The same with one more wrapper."""
-        return replace(self, rows=(*self.rows, (row, call)))
+    calls: int = 0
+    wrappers: tuple[tuple[Row, ast.Call | None], ...] = ()
+    solver: Row | None = None
+    many: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether the value is the function itself."""
+        return self == Shape()
+
+    @property
+    def mapped(self) -> bool:
+        """Whether a wrapper maps over the arguments."""
+        return any(row.axes for row, _ in self.wrappers)
 
 
 @dataclass
@@ -61,6 +79,7 @@ class Flow:
         variables: the names that must reach it.
         owners: the scope that binds each of them.
         fields: (class, attribute) pairs that may hold the function once its field is a pytree child.
+        probing: only look where the function goes, whether or not the values can reach it there.
     """
 
     program: Program
@@ -68,8 +87,12 @@ class Flow:
     variables: Sequence[str]
     owners: dict[str, Scope]
     fields: frozenset[tuple[str, str]] = frozenset()
+    probing: bool = False
     uses: list[Use] = field(default_factory=list)
     carriers: list[FunctionNode] = field(default_factory=list)
+    stores: list[Location] = field(default_factory=list)
+    keeps_closures: bool = True
+    reached: list[Reached] = field(default_factory=list)
     _seen: set[ast.AST] = field(default_factory=set)
 
     @property
@@ -78,25 +101,25 @@ class Flow:
         return function_name(self.program, self.function)
 
     def run(self) -> None:
-        """Fill ``uses`` and ``carriers``.
+        """Fill ``uses``, ``carriers`` and ``stores``.
 
         Raises:
             Refused: where a use is not understood.
         """
         if isinstance(self.function, ast.Lambda):
-            self._value(self.function, Wrapping())
+            self._value(self.function, Shape())
             return
-        wrapping = Wrapping()
+        shape = Shape()
         for decorator in reversed(self.function.decorator_list):
-            wrapping = self._decorator(decorator, wrapping)
+            shape = self._decorated(decorator, shape)
         scope = self.program.scope_at[self.function]
         if scope.kind == "class":
             raise Refused(f"`{self.name}` is a method. Give it the value as an argument by hand.")
-        self._name(scope, self.function.name, wrapping)
+        self._name(scope, self.function.name, shape)
 
     # -- names ------------------------------------------------------------------------------------------------------
 
-    def _name(self, scope: Scope, name: str, wrapping: Wrapping) -> None:
+    def _name(self, scope: Scope, name: str, shape: Shape) -> None:
         owner = scope.lookup(name)
         if owner is None or self.program.only_site(owner, name) is None:
             raise Refused(
@@ -106,122 +129,140 @@ class Flow:
         if self.program.is_called_in_magic(name):
             raise Refused(f"`{name}` is used in a magic or shell line, which is not rewritten.")
         for load in self.program.loads(owner, name):
-            self._value(load, wrapping)
+            self._value(load, shape)
 
-    def _decorator(self, decorator: ast.expr, wrapping: Wrapping) -> Wrapping:
-        name = self.program.qualified(decorator)
-        call: ast.Call | None = None
-        if isinstance(decorator, ast.Call):
-            call = decorator
-            name = self.program.qualified(decorator.func)
-            if name == "functools.partial" and decorator.args:
-                if len(decorator.args) > 1:
-                    name = None
-                else:
-                    name = self.program.qualified(decorator.args[0])
+    def _decorated(self, decorator: ast.expr, shape: Shape) -> Shape:
+        call = decorator if isinstance(decorator, ast.Call) else None
+        name = self.program.qualified(call.func if call else decorator)
+        if call is not None:
+            if name == "functools.partial" and len(call.args) == 1:
+                name = self.program.qualified(call.args[0])
             elif name == "functools.wraps":
-                return wrapping
-            elif decorator.args:
+                return shape
+            elif call.args:
                 name = None
-        rows = [row for row in rows_of(name or "") if row.way == "calls" and row.position == 0]
-        if not rows:
+        row = next((r for r in rows_of(name or "") if r.way == "calls" and r.position == 0), None)
+        if row is None:
             raise Refused(
                 f"`{self.name}` is decorated with `{self._text(decorator)}`, which is not known well enough. "
                 f"Give `{self.name}` the parameter {self._values()} by hand and pass it at each call."
             )
-        self._check_keywords(rows[0], call)
-        return wrapping.through(rows[0], call)
+        self._check_options(row, call)
+        return replace(shape, wrappers=(*shape.wrappers, (row, call)))
 
     # -- values -----------------------------------------------------------------------------------------------------
 
-    def _value(self, node: ast.expr, wrapping: Wrapping) -> None:
-        """Decide what to do where ``node`` evaluates to the function (or to what wrappers made of it)."""
+    def _value(self, node: ast.expr, shape: Shape) -> None:
+        """Decide what to do where ``node`` evaluates to the function, or to what wrappers made of it."""
         if node in self._seen:
             return
         self._seen.add(node)
         parent = self.program.parent[node]
         match parent:
             case ast.Call(func=func) if func is node:
-                self._called(parent, wrapping)
+                self._called(parent, shape)
             case ast.Call():
-                self._argument(parent, node, self._position(parent, node), wrapping)
-            case ast.keyword():
-                call = self.program.parent[parent]
-                if not isinstance(call, ast.Call) or parent.arg is None:
+                if any(isinstance(a, ast.Starred) for a in parent.args[: parent.args.index(node)]):
                     raise self._unknown(node)
-                self._argument(call, node, parent.arg, wrapping)
-            case ast.Assign(targets=[ast.Name() as target]):
-                self._name(self.program.scope_at[target], target.id, wrapping)
-            case ast.NamedExpr() if parent.value is node:
-                raise self._unknown(node)
+                self._argument(parent, node, parent.args.index(node), shape)
+            case ast.keyword(arg=str(keyword)) if isinstance(call := self.program.parent[parent], ast.Call):
+                self._argument(call, node, keyword, shape)
+            case ast.Assign(targets=[target]) if parent.value is node:
+                self._stored(target, node, shape)
             case ast.Return():
-                self._returned(node)
+                self._returned(node, shape)
             case ast.Lambda() if parent.body is node:
-                self._returned(node)
+                self._returned(node, shape)
+            case ast.Attribute() if shape.solver is not None and shape.calls == 0:
+                self._method(parent, shape)
+            case ast.ListComp() if parent.elt is node and not shape.many:
+                self._value(parent, replace(shape, many=True))
+            case ast.List() | ast.Tuple() if not shape.many and isinstance(parent.ctx, ast.Load):
+                self._collected(parent, shape)
+            case ast.comprehension() | ast.For() if parent.iter is node and shape.many:
+                if not isinstance(parent.target, ast.Name):
+                    raise self._unknown(node)
+                self._name(self.program.scope_at[parent.target], parent.target.id, replace(shape, many=False))
+            case ast.Subscript() if parent.value is node and shape.many and isinstance(parent.ctx, ast.Load):
+                self._value(parent, replace(shape, many=False))
+            case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
+                if left is not node:
+                    raise self._unknown(node)
             case ast.Expr():
                 pass
             case _:
                 raise self._unknown(node)
 
-    def _called(self, call: ast.Call, wrapping: Wrapping) -> None:
-        self._reach(call)
-        if any(isinstance(a, ast.Starred) for a in call.args) and any(row.axes for row, _ in wrapping.rows):
+    def _collected(self, node: ast.List | ast.Tuple, shape: Shape) -> None:
+        """A list or tuple literal: understood where each element is a lambda or name that is followed too."""
+        if len(node.elts) != 1:
+            raise Refused(
+                f"`{self.name}` stands in a list with other values. Bind {self._values()} there with "
+                f"`jax.tree_util.Partial`, or pass it wherever the functions of the list are called."
+            )
+        self._value(node, replace(shape, many=True))
+
+    def _called(self, call: ast.Call, shape: Shape) -> None:
+        if shape.calls:
+            self._value(call, replace(shape, calls=shape.calls - 1))
+            return
+        if shape.solver is not None or shape.many:
+            raise self._unknown(call)
+        values = self._reach(call)
+        if any(isinstance(a, ast.Starred) for a in call.args) and shape.mapped:
             raise Refused(f"`{self.name}` is mapped and called with `*` arguments. Pass {self._values()} by hand.")
         keywords = bool(call.keywords)
-        if keywords and any(not row.keywords_pass for row, _ in wrapping.rows):
+        if keywords and any(not row.keywords_pass for row, _ in shape.wrappers):
             raise Refused(
                 f"A mapped `{self.name}` is called with keyword arguments. "
                 f"Call it by position, then pass {self._values()} with `None` in `in_axes`."
             )
-        for row, wrapper in wrapping.rows:
+        for row, wrapper in shape.wrappers:
             if row.axes:
-                if wrapper is None:
+                if wrapper is None or self.program.parent.get(wrapper) is self.function:
                     raise Refused(f"`{self.name}` is decorated with vmap. Pass {self._values()} by hand, `in_axes` None.")
-                self.uses.append(Use("axes", wrapper, row))
-        self.uses.append(Use("call", call, wrapping.rows[-1][0] if wrapping.rows else None, True, keywords))
+                self.uses.append(Use("axes", wrapper, row=row))
+        last = shape.wrappers[-1][0] if shape.wrappers else None
+        self.uses.append(Use("call", call, values, last, True, keywords))
 
-    def _position(self, call: ast.Call, node: ast.expr) -> int | str:
-        if any(isinstance(a, ast.Starred) for a in call.args[: call.args.index(node)]):
-            raise self._unknown(node)
-        return call.args.index(node)
-
-    def _argument(self, call: ast.Call, node: ast.expr, place: int | str, wrapping: Wrapping) -> None:
+    def _argument(self, call: ast.Call, node: ast.expr, place: int | str, shape: Shape) -> None:
         name = self.program.qualified(call.func)
-        rows = rows_of(name) if name else ()
-        row = next((r for r in rows if place in (r.position, r.keyword)), None)
+        row = next((r for r in rows_of(name or "") if place in (r.position, r.keyword)), None)
         if row is None:
-            self._given_to_users_code(call, node, place)
+            self._given_away(call, node, place, shape)
             return
-        self._check_keywords(row, call)
+        if shape.calls or shape.solver is not None or shape.many:
+            raise self._unknown(node)
+        if not row.keeps_closures:
+            self.keeps_closures = False
+        self._check_options(row, call)
         if row.way == "calls":
-            self._value(call, wrapping.through(row, call))
+            self._value(call, replace(shape, wrappers=(*shape.wrappers, (row, call))))
         elif row.way == "bind":
-            self._reach(node)
-            self.uses.append(Use("bind", node, row))
-        elif wrapping.rows and any(r.axes for r, _ in wrapping.rows):
+            self.uses.append(Use("bind", node, self._reach(node), row))
+        elif shape.mapped:
             raise Refused(f"A mapped `{self.name}` is given to `{self._text(call.func)}`. Pass {self._values()} by hand.")
         elif row.way == "operands":
             self._operands(call, row)
         elif row.way == "args_tuple":
-            self._reach(call)
-            self.uses.append(Use("tuple", call, row))
+            self.uses.append(Use("tuple", call, self._reach(call), row))
+        elif row.way == "args_slot":
+            self.uses.append(Use("slot", call, self._reach(call), row))
         elif row.way == "solver":
-            self._solver(call, row)
+            self._value(call, replace(shape, solver=row))
         else:
             raise self._unknown(node)
 
     def _operands(self, call: ast.Call, row: Row) -> None:
-        self._reach(call)
-        if len(call.args) < row.operands_from or any(
-            isinstance(a, ast.Starred) for a in call.args[: row.operands_from]
-        ):
+        before = call.args[: row.operands_from]
+        if len(before) < row.operands_from or any(isinstance(a, ast.Starred) for a in before):
             raise Refused(
                 f"`{self._text(call.func)}` is called in a form that leaves no safe place for one more operand. "
                 f"Pass {self._values()} to it by hand and take it as a parameter of `{self.name}`."
             )
-        self.uses.append(Use("call", call, row))
+        self.uses.append(Use("call", call, self._reach(call), row))
 
-    def _check_keywords(self, row: Row, call: ast.Call | None) -> None:
+    def _check_options(self, row: Row, call: ast.Call | None) -> None:
         if call is None:
             return
         for keyword in call.keywords:
@@ -235,60 +276,81 @@ class Flow:
                     f"`{keyword.arg}` of `{self._text(call.func)}` is not made of plain numbers from 0 on, and one more "
                     f"argument could change what it means. Pass {self._values()} by hand."
                 )
-        first_option = row.position + 1
-        for extra in call.args[first_option:] if row.way == "calls" else []:
-            # grad(f, 0): the option by position
-            if not _counts_from_the_front(extra) and not row.axes:
-                raise Refused(f"`{self._text(call)}` has options by position. Write them as keywords first.")
+        options = call.args[row.position + 1 :] if row.way == "calls" and call.args else []
+        # grad(f, 0): the option by position
+        if any(not _counts_from_the_front(option) for option in options) and not row.axes:
+            raise Refused(f"`{self._text(call)}` has options by position. Write them as keywords first.")
 
-    # -- objects ----------------------------------------------------------------------------------------------------
+    # -- objects and places -----------------------------------------------------------------------------------------
 
-    def _solver(self, call: ast.Call, row: Row) -> None:
-        """Every method call on the solver that this call makes hands its further arguments to the function."""
-        parent = self.program.parent[call]
-        holders: list[ast.expr] = []
-        if isinstance(parent, ast.Attribute):
-            holders.append(call)
-        elif isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
-            target = parent.targets[0]
-            owner = self.program.scope_at[target].lookup(target.id)
-            if owner is None or self.program.only_site(owner, target.id) is None:
-                raise Refused(f"`{target.id}` is bound in more than one place. Pass {self._values()} to its `run` by hand.")
-            holders.extend(self.program.loads(owner, target.id))
-        else:
+    def _method(self, attribute: ast.Attribute, shape: Shape) -> None:
+        """A method call on a solver: it hands its further arguments to the function."""
+        assert shape.solver is not None
+        counts = dict(shape.solver.methods)
+        call = self.program.parent[attribute]
+        if not isinstance(call, ast.Call) or call.func is not attribute or attribute.attr not in counts or shape.many:
             raise Refused(
-                f"The solver made by `{self._text(call.func)}` is kept where its calls cannot all be seen. "
-                f"Make {self._values()} a parameter of `{self.name}` and pass it to each `run` and `update`."
+                f"`{self._text(attribute)}` is used in a way in which {self._values()} cannot be passed automatically. "
+                f"Make it a parameter of `{self.name}` and pass it to each call of the solver."
             )
-        counts = dict(row.methods)
-        for holder in holders:
-            attribute = self.program.parent[holder]
-            method = self.program.parent.get(attribute)
-            if (
-                not isinstance(attribute, ast.Attribute)
-                or not isinstance(method, ast.Call)
-                or method.func is not attribute
-                or attribute.attr not in counts
-            ):
-                raise Refused(
-                    f"`{self._text(attribute if isinstance(attribute, ast.Attribute) else holder)}` is used in a way in "
-                    f"which {self._values()} cannot be passed automatically. Pass it to each call of the solver by hand."
-                )
-            self._operands(method, replace(row, operands_from=counts[attribute.attr]))
+        self._operands(call, replace(shape.solver, operands_from=counts[attribute.attr]))
 
-    def _returned(self, node: ast.expr) -> None:
-        raise Refused(
-            f"`{self.name}` is returned. Return `jax.tree_util.Partial({self.name}, ...)` with {self._values()} bound, or "
-            f"return {self._values()} too and pass it at each call."
-        )
+    def _stored(self, target: ast.expr, node: ast.expr, shape: Shape) -> None:
+        if isinstance(target, ast.Name):
+            self._name(self.program.scope_at[target], target.id, shape)
+            return
+        location = location_of(self.program, target)
+        if location is None:
+            raise self._unknown(node)
+        self.stores.append(location)
+        for load in location.loads():
+            self._value(load, shape)
 
-    def _given_to_users_code(self, call: ast.Call, node: ast.expr, place: int | str) -> None:
+    def _returned(self, node: ast.expr, shape: Shape) -> None:
+        factory = self.program.enclosing_function(node)
+        assert factory is not None
+        if not self.probing and shape.plain and self._is_contained(node) and self._is_visible(node):
+            self.uses.append(Use("bind", node, self._reach(node)))
+            return
+        if isinstance(factory, ast.Lambda):
+            self._value(factory, replace(shape, calls=shape.calls + 1))
+            return
+        if factory.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(factory)):
+            raise Refused(
+                f"`{self.name}` is returned by `{factory.name}`, which is transformed or a generator. Return "
+                f"`jax.tree_util.Partial({self.name}, ...)` with {self._values()} bound, or return {self._values()} too."
+            )
+        if isinstance(factory, ast.AsyncFunctionDef):
+            raise self._unknown(node)
+        scope = self.program.scope_at[factory]
+        if scope.kind == "class":
+            raise Refused(
+                f"`{self.name}` is returned by the method `{factory.name}`. Return {self._values()} too and pass it at each "
+                f"call, or return `jax.tree_util.Partial({self.name}, ...)` with it bound."
+            )
+        self._name(scope, factory.name, replace(shape, calls=shape.calls + 1))
+
+    def _is_contained(self, node: ast.expr) -> bool:
+        """Whether all that becomes of a returned function is known, and nothing stores it."""
+        probe = replace(self, probing=True, uses=[], carriers=[], stores=[], reached=[], _seen=set())
+        try:
+            probe._returned(node, Shape())
+        except Refused:
+            return False
+        return not probe.stores and probe.keeps_closures
+
+    def _is_visible(self, node: ast.expr) -> bool:
+        scope = self.program.scope_at[node]
+        return all(scope.lookup(variable) is self.owners[variable] for variable in self.variables)
+
+    def _given_away(self, call: ast.Call, node: ast.expr, place: int | str, shape: Shape) -> None:
         definition = self.program.definition(call.func)
         if isinstance(definition, ast.ClassDef):
             attribute = field_for_argument(definition, place)
-            if attribute is not None and (definition.name, attribute) in self.fields:
-                self._reach(node)
-                self.uses.append(Use("field", node, field_of=definition, field_name=attribute))
+            if attribute is not None and (definition.name, attribute) in self.fields and shape.plain:
+                self.uses.append(
+                    Use("field", node, self._reach(node), field_of=definition, field_name=attribute)
+                )
                 return
             raise Refused(
                 f"`{self.name}` is kept in an object of class `{definition.name}`. Keep {self._values()} in the object too, "
@@ -301,34 +363,25 @@ class Flow:
 
     # -- scopes -----------------------------------------------------------------------------------------------------
 
-    def _reach(self, node: ast.expr) -> None:
-        """Make sure that the variables mean the same at a node as in the function, and note functions in between."""
-        scope = self.program.scope_at[node]
+    def _reach(self, node: ast.expr) -> tuple[str, ...]:
+        """What to write at a node for each variable; functions in between are noted as carriers."""
+        if self.probing:
+            return tuple(self.variables)
+        values: list[str] = []
         for variable in self.variables:
-            owner = self.owners[variable]
-            if scope.lookup(variable) is not owner:
-                raise Refused(
-                    f"`{variable}` is not visible where `{self.name}` is called (line {node.lineno}). "
-                    f"Return `{variable}` from the function that computes it and pass it there."
-                )
-            between: Scope | None = scope
-            while between is not None and between is not owner:
-                if isinstance(between.node, FunctionNode) and between.node is not self.function:
-                    inside = self.program.own_scope[self.function]
-                    if not between.is_inside(inside) and between.node not in self.carriers:
-                        self.carriers.append(between.node)
-                if between.kind == "class":
-                    raise Refused(f"`{self.name}` is used in a class body. Pass `{variable}` there by hand.")
-                between = between.parent
+            reached = Reach(self.program, self.function, self.name).at(variable, self.owners[variable], node)
+            self.reached.append(reached)
+            values.append(reached.text)
+            self.carriers += [c for c in reached.carriers if c not in self.carriers]
+        return tuple(values)
 
     # -- words ------------------------------------------------------------------------------------------------------
 
     def _text(self, node: ast.AST) -> str:
-        text = " ".join(self.program.text_of[node].of(node).split())
-        return text if len(text) <= 60 else text[:57] + "..."
+        return short_text(self.program, node)
 
     def _values(self) -> str:
-        return " and ".join(f"`{variable}`" for variable in self.variables)
+        return listed(self.variables)
 
     def _unknown(self, node: ast.expr) -> Refused:
         return Refused(
@@ -356,8 +409,7 @@ def function_name(program: Program, function: FunctionNode) -> str:
     parent = program.parent[function]
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and isinstance(parent.targets[0], ast.Name):
         return parent.targets[0].id
-    text = " ".join(program.text_of[function].of(function).split())
-    return text if len(text) <= 40 else text[:37] + "..."
+    return short_text(program, function, 40)
 
 
 def _counts_from_the_front(node: ast.expr) -> bool:

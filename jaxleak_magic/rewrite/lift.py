@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jaxleak_magic.rewrite import insertions
-from jaxleak_magic.rewrite.flow import Flow, Refused, Use, function_name
+from jaxleak_magic.rewrite.flow import Flow, Use, function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.pytree_classes import move_to_children
+from jaxleak_magic.rewrite.reaching import Return
+from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 from jaxleak_magic.rewrite.texts import Text, TextEdit
 
@@ -27,6 +29,7 @@ class Draft:
     lifted: list[FunctionNode] = field(default_factory=list)
     bound: bool = False
     children: list[tuple[str, str]] = field(default_factory=list)
+    returned: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
         """Take up edits of one text."""
@@ -63,6 +66,7 @@ class Lift:
             Refused: where the meaning would not certainly stay.
         """
         waiting = [self.function]
+        returns: list[Return] = []
         while waiting:
             function = waiting.pop(0)
             if function in self.draft.lifted:
@@ -70,9 +74,9 @@ class Lift:
             self.draft.lifted.append(function)
             flow = self._flow(function)
             self._emit(flow)
-            for carrier in flow.carriers:
-                if carrier not in self.draft.lifted and not self._may_keep(carrier):
-                    waiting.append(carrier)
+            returns += [r.returned for r in flow.reached if r.returned is not None]
+            waiting += [c for c in flow.carriers if c not in self.draft.lifted and not self._may_keep(c)]
+        self._emit_returns(returns)
         return self.draft
 
     # -- conditions -------------------------------------------------------------------------------------------------
@@ -91,8 +95,8 @@ class Lift:
             owners[variable] = owner
         flow = Flow(self.program, function, self.variables, owners, self.fields)
         flow.run()
-        if not flow.uses:
-            raise Refused(f"No call of `{name}` was found, so there is no place to pass {_words(self.variables)}.")
+        if not flow.uses and not flow.stores:
+            raise Refused(f"No call of `{name}` was found, so there is no place to pass {listed(self.variables)}.")
         return flow
 
     def _check_variable(self, function: FunctionNode, name: str, variable: str, owner: Scope) -> None:
@@ -129,16 +133,33 @@ class Lift:
                 return f"`{load.id}.{parent.attr}(...)`, line {load.lineno}"
         return None
 
-    def _may_keep(self, carrier: FunctionNode) -> bool:
-        """Whether a function between may close over the values: JAX lifts closures of the transforms it goes to."""
-        parent = self.program.parent[carrier]
-        if isinstance(carrier, ast.Lambda) and isinstance(parent, ast.Call) and carrier in parent.args:
-            from jaxleak_magic.rewrite.call_sites import rows_of
+    def _may_keep(self, carrier: FunctionNode, around: frozenset[FunctionNode] = frozenset()) -> bool:
+        """Whether a function between may close over the values.
 
-            name = self.program.qualified(parent.func)
-            rows = rows_of(name) if name else ()
-            return any(r.position == parent.args.index(carrier) and r.way == "bind" and r.keeps_closures for r in rows)
-        return False
+        It may where all that is made of it is a call or a transform whose closures JAX lifts itself, as long as the
+        functions around those places may keep the values too.
+        """
+        if carrier in around:
+            return True
+        probe = Flow(self.program, carrier, self.variables, {}, probing=True)
+        try:
+            probe.run()
+        except Refused:
+            return False
+        if probe.stores or not probe.keeps_closures or not probe.uses:
+            return False
+        for use in probe.uses:
+            for variable in self.variables:
+                owner = self.program.own_scope[carrier].lookup(variable)
+                between = self.program.scope_at[use.node]
+                while owner is not None and between is not owner and between.parent is not None:
+                    node = between.node
+                    inside = between.is_inside(self.program.own_scope[carrier])
+                    if isinstance(node, FunctionNode) and not inside and node not in self.draft.lifted:
+                        if not self._may_keep(node, around | {carrier}):
+                            return False
+                    between = between.parent
+        return True
 
     # -- edits ------------------------------------------------------------------------------------------------------
 
@@ -163,11 +184,11 @@ class Lift:
 
     def _emit_use(self, use: Use, place: str, flow: Flow, axes: list[ast.AST]) -> None:
         text = self.program.text_of[use.node]
-        names = list(self.variables)
-        named = [f"{name}={name}" for name in names]
+        names = list(use.values)
+        named = [f"{name}={value}" for name, value in zip(self.variables, names, strict=bool(names))]
         if use.kind == "axes":
             if place != "last":
-                raise Refused(f"`{flow.name}` is mapped and has defaults. Pass {_words(names)} by hand, `in_axes` None.")
+                raise Refused(f"`{flow.name}` is mapped and has defaults. Pass {listed(self.variables)} by hand, `in_axes` None.")
             if use.node not in axes:
                 axes.append(use.node)
                 self._extend_axes(use, flow)
@@ -175,7 +196,7 @@ class Lift:
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
             if partial is None:
                 raise Refused(
-                    f"`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind {_words(names)} to "
+                    f"`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind {listed(names)} to "
                     f"`{flow.name}` with it."
                 )
             self._check_bound_early(flow)
@@ -186,14 +207,14 @@ class Lift:
                 self._make_child(use.field_of, use.field_name, flow)
         elif use.kind == "tuple":
             if place != "last":
-                raise Refused(f"`{flow.name}` has defaults. Pass {_words(names)} through `args` by hand.")
+                raise Refused(f"`{flow.name}` has defaults. Pass {listed(names)} through `args` by hand.")
             self._extend_tuple(use, flow)
         else:
             assert isinstance(use.node, ast.Call)
             if place == "keyword":
                 if not use.direct:
                     raise Refused(
-                        f"`{flow.name}` has parameters with defaults, so {_words(names)} cannot be added by position. "
+                        f"`{flow.name}` has parameters with defaults, so {listed(names)} cannot be added by position. "
                         f"Put it before them by hand and pass it at `{flow._text(use.node.func)}`."
                     )
                 self.draft.add(text, insertions.append_keywords(text, use.node, named))
@@ -238,7 +259,7 @@ class Lift:
         if len(counts) != 1 or not (given is None or isinstance(given, ast.Constant) and given.value is not None):
             raise Refused(
                 f"The `in_axes` for the mapped `{flow.name}` are not written out. Write them as a tuple with one entry for "
-                f"each argument, then pass {_words(self.variables)} with `None`."
+                f"each argument, then pass {listed(self.variables)} with `None`."
             )
         entry = "0" if given is None else text.of(given)
         value = "(" + ", ".join([entry] * counts.pop() + extra) + ")"
@@ -254,7 +275,7 @@ class Lift:
         given = next((k.value for k in call.keywords if k.arg == keyword), None)
         if given is None and len(call.args) > position:
             given = call.args[position]
-        names = list(self.variables)
+        names = list(use.values)
         if isinstance(given, ast.Tuple):
             self.draft.add(text, _extend_sequence(text, given, names))
         elif given is None and len(call.args) == position:
@@ -262,8 +283,54 @@ class Lift:
             self.draft.add(text, insertions.append_arguments(text, call, [f"{keyword}={value}"]))
         else:
             raise Refused(
-                f"`{keyword}` of `{flow._text(call.func)}` is not written as a tuple. Add {_words(names)} to it by hand."
+                f"`{keyword}` of `{flow._text(call.func)}` is not written as a tuple. Add {listed(names)} to it by hand."
             )
+
+    def _emit_returns(self, returns: Sequence[Return]) -> None:
+        """Let functions return values that are needed after their call, and bind them there."""
+        for function in dict.fromkeys(r.function for r in returns):
+            wanted = list(dict.fromkeys(r for r in returns if r.function is function))
+            names = [r.variable for r in wanted]
+            statement = wanted[0].statement
+            text, calling = self.program.text_of[function], self.program.text_of[statement]
+            last = function.body[-1]
+            assert isinstance(last, ast.Return)
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            added = "".join(f", {name}" for name in names)
+            if last.value is None or isinstance(last.value, ast.Constant) and last.value.value is None:
+                raise Refused(
+                    f"`{function.name}` returns nothing. Let it return {listed(names)}, and pass that at the later calls."
+                )
+            if isinstance(last.value, ast.Tuple):
+                if not isinstance(target, ast.Tuple) or len(target.elts) != len(last.value.elts) or not target.elts:
+                    raise Refused(
+                        f"`{function.name}` returns a tuple. Let it return {listed(names)} too, bind it where "
+                        f"`{function.name}` is called, and pass it at the later calls."
+                    )
+                self.draft.add(text, _extend_tuple_text(text, last.value, names))
+                self.draft.add(calling, _extend_tuple_text(calling, target, names))
+            else:
+                end = text.after_parentheses(text.stop(last.value), text.after_parentheses(text.stop(last), len(text.text)))
+                self.draft.add(text, [TextEdit(end, end, 5, added)])
+                if isinstance(target, ast.Tuple):
+                    self.draft.add(calling, insertions.wrap(calling, target, "(", ")" + added))
+                elif target is not None:
+                    end = calling.stop(target)
+                    self.draft.add(calling, [TextEdit(end, end, 0, added)])
+                else:
+                    self._bind_statement(calling, statement, names, function)
+            self.draft.returned += [(function.name, name) for name in names]
+
+    def _bind_statement(
+        self, text: Text, statement: ast.Assign | ast.Expr, names: Sequence[str], function: ast.FunctionDef
+    ) -> None:
+        assert isinstance(statement, ast.Expr)
+        if len(names) != 1 or text.tree.body[-1] is statement:
+            raise Refused(
+                f"The result of `{function.name}` is not bound to a name. Let it return {listed(names)} too, bind it, and "
+                f"pass it at the later calls."
+            )
+        self.draft.add(text, insertions.wrap(text, statement.value, f"{names[0]} = ", "[1]"))
 
     def _make_child(self, definition: ast.ClassDef, attribute: str, flow: Flow) -> None:
         if (definition.name, attribute) in self.draft.children:
@@ -298,5 +365,8 @@ def _in_order_of_use(program: Program, function: FunctionNode, variables: Sequen
     return sorted(wanted, key=lambda name: first.get(name, 1 << 60))
 
 
-def _words(names: Sequence[str]) -> str:
-    return " and ".join(f"`{name}`" for name in names)
+def _extend_tuple_text(text: Text, node: ast.Tuple, values: Sequence[str]) -> list[TextEdit]:
+    """Add elements after the last one of a tuple with or without parentheses."""
+    has_parentheses = text.text[text.start(node)] == "("
+    end = text.after_parentheses(text.stop(node.elts[-1]), text.stop(node) - has_parentheses)
+    return [TextEdit(end, end, 5, "".join(f", {value}" for value in values))]

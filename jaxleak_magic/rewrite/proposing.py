@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.model import Edit, Fix, Leak, SourceText
 from jaxleak_magic.rewrite.checks import check
-from jaxleak_magic.rewrite.flow import Refused, function_name
+from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.texts import Unreadable, apply_edits, unified_diff
 
 

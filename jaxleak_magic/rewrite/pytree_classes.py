@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from jaxleak_magic.rewrite.flow import Refused
+from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.insertions import replace
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.texts import TextEdit

@@ -1,0 +1,228 @@
+"""How a value is written at a place: by its own name, by the argument it came from, or by returning it first."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from jaxleak_magic.rewrite.call_sites import rows_of
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused
+from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
+
+
+@dataclass(frozen=True)
+class Return:
+    """A value that a function has to return as well, to the one module-level statement that calls it."""
+
+    function: ast.FunctionDef
+    variable: str
+    statement: ast.Assign | ast.Expr
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How a value is written at a place.
+
+    Attributes:
+        text: what to write.
+        carriers: functions around the place that would close over the value.
+        returned: what has to be returned first, or None.
+    """
+
+    text: str
+    carriers: tuple[FunctionNode, ...] = ()
+    returned: Return | None = None
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Finds how values of one function are written elsewhere.
+
+    Args:
+        program: all texts.
+        function: the function that is being lifted.
+        name: what the user calls it.
+    """
+
+    program: Program
+    function: FunctionNode
+    name: str
+
+    def at(self, variable: str, owner: Scope, place: ast.expr) -> Reached:
+        """How a variable of a scope is written at a place.
+
+        Raises:
+            Refused: where its value is not certainly at hand there.
+        """
+        scope = self.program.scope_at[place]
+        if scope.lookup(variable) is owner:
+            return Reached(variable, self._carriers(variable, owner, scope))
+        argument = self._argument_of(variable, owner)
+        if argument is not None and isinstance(argument, ast.Name):
+            at_call = self.program.scope_at[argument]
+            source = at_call.lookup(argument.id)
+            if source is not None and scope.lookup(argument.id) is source and self._is_constant(argument.id, source):
+                same_run = at_call.function() is None or scope.is_inside(at_call.function() or scope)
+                if same_run:
+                    return Reached(argument.id, self._carriers(argument.id, source, scope))
+        if scope.function() is None or self._runs_at_once(place):
+            return self._returned(variable, owner, place)
+        raise self._not_visible(variable, place)
+
+    # -- in scope ---------------------------------------------------------------------------------------------------
+
+    def _carriers(self, variable: str, owner: Scope, scope: Scope) -> tuple[FunctionNode, ...]:
+        found: list[FunctionNode] = []
+        own = self.program.own_scope[self.function]
+        between: Scope | None = scope
+        while between is not None and between is not owner and owner.kind != "module":
+            if between.kind == "class":
+                raise Refused(f"`{self.name}` is used in a class body. Pass `{variable}` there by hand.")
+            if isinstance(between.node, FunctionNode) and not between.is_inside(own):
+                found.append(between.node)
+            between = between.parent
+        return tuple(found)
+
+    def _is_constant(self, name: str, owner: Scope) -> bool:
+        site = self.program.only_site(owner, name)
+        return site is not None and site.kind in ("parameter", "assign") and not self._in_loop(site.node, owner)
+
+    def _in_loop(self, node: ast.AST | None, owner: Scope) -> bool:
+        while node is not None and node is not owner.node:
+            if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                return True
+            node = self.program.parent.get(node)
+        return False
+
+    # -- from the argument ------------------------------------------------------------------------------------------
+
+    def _only_call(self, function: ast.FunctionDef) -> tuple[ast.Call, bool] | None:
+        """The one call of a function and whether it goes through ``jit`` alone; None where there are other uses."""
+        owner = self.program.scope_at[function].lookup(function.name)
+        if owner is None or self.program.only_site(owner, function.name) is None:
+            return None
+        loads = self.program.loads(owner, function.name)
+        if len(loads) != 1 or self.program.is_called_in_magic(function.name):
+            return None
+        for decorator in function.decorator_list:
+            expression = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if not self._is_jit(expression):
+                return None
+        value: ast.expr = loads[0]
+        parent = self.program.parent[value]
+        while isinstance(parent, ast.Call) and parent.func is not value:
+            if parent.args[:1] != [value] or not self._is_jit(parent.func):
+                return None
+            value, parent = parent, self.program.parent[parent]
+        return (parent, True) if isinstance(parent, ast.Call) else None
+
+    def _is_jit(self, expression: ast.expr) -> bool:
+        name = self.program.qualified(expression)
+        return name in ("jax.jit", "equinox.filter_jit") and bool(rows_of(name))
+
+    def _argument_of(self, variable: str, owner: Scope) -> ast.expr | None:
+        """The expression given for a parameter that is never assigned, where its function is called once."""
+        function = owner.node
+        site = self.program.only_site(owner, variable)
+        if not isinstance(function, ast.FunctionDef) or site is None or site.kind != "parameter":
+            return None
+        found = self._only_call(function)
+        if found is None:
+            return None
+        call = found[0]
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                return None
+            if keyword.arg == variable:
+                return keyword.value
+        positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+        if variable not in positional or any(isinstance(a, ast.Starred) for a in call.args):
+            return None
+        number = positional.index(variable)
+        return call.args[number] if number < len(call.args) else None
+
+    # -- by returning it --------------------------------------------------------------------------------------------
+
+    def _runs_at_once(self, place: ast.expr) -> bool:
+        return self.program.scope_at[place].function() is None
+
+    def _returned(self, variable: str, owner: Scope, place: ast.expr) -> Reached:
+        function = owner.node
+        if not isinstance(function, ast.FunctionDef):
+            raise self._not_visible(variable, place)
+        found = self._only_call(function)
+        if found is None:
+            raise self._not_visible(variable, place)
+        call = found[0]
+        statement = self.program.parent[call]
+        if self.program.scope_at[call].kind != "module" or not isinstance(statement, ast.Assign | ast.Expr):
+            raise self._not_visible(variable, place)
+        if not isinstance(self.program.parent[statement], ast.Module) or not self._comes_before(statement, place):
+            raise self._not_visible(variable, place)
+        if not self._is_set_once(function, variable, owner):
+            raise self._not_visible(variable, place)
+        result = self._only_return(function)
+        if result is None:
+            raise self._not_visible(variable, place)
+        module = owner.module
+        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            bound = _matching_target(result, statement.targets[0], variable)
+            if bound is not None and self.program.only_site(module, bound) is not None:
+                return Reached(bound)
+        if variable in module.sites:
+            raise self._not_visible(variable, place)
+        if isinstance(statement, ast.Assign) and not (
+            len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name | ast.Tuple)
+        ):
+            raise self._not_visible(variable, place)
+        return Reached(variable, (), Return(function, variable, statement))
+
+    def _comes_before(self, statement: ast.stmt, place: ast.expr) -> bool:
+        one, other = self.program.text_of[statement], self.program.text_of[place]
+        if one is other:
+            return one.stop(statement) <= other.start(place)
+        return self.program.texts.index(one) < self.program.texts.index(other)
+
+    def _is_set_once(self, function: ast.FunctionDef, variable: str, owner: Scope) -> bool:
+        site = self.program.only_site(owner, variable)
+        if site is None:
+            return False
+        if site.kind == "parameter":
+            return True
+        statement = self.program.parent[site.node]
+        while isinstance(statement, ast.Tuple | ast.List):
+            statement = self.program.parent[statement]
+        return site.kind == "assign" and statement in function.body
+
+    def _only_return(self, function: ast.FunctionDef) -> ast.expr | None:
+        own = self.program.own_scope[function]
+        returns = [
+            node
+            for node, scope in self.program.scope_at.items()
+            if scope is own and isinstance(node, ast.Return | ast.Yield | ast.YieldFrom)
+        ]
+        last = function.body[-1]
+        if len(returns) != 1 or returns[0] is not last or not isinstance(last, ast.Return):
+            return None
+        return last.value
+
+    def _not_visible(self, variable: str, place: ast.expr) -> Refused:
+        return Refused(
+            f"`{variable}` is not visible where `{self.name}` is called (line {place.lineno}). "
+            f"Return `{variable}` from the function that computes it, and pass it there as an argument."
+        )
+
+
+def _matching_target(result: ast.expr, target: ast.expr, variable: str) -> str | None:
+    """The name that a call's result is unpacked to where the function returns the variable already."""
+    match result, target:
+        case ast.Name(id=returned), ast.Name(id=bound) if returned == variable:
+            return bound
+        case ast.Tuple(elts=results), ast.Tuple(elts=targets) if len(results) == len(targets):
+            for one, other in zip(results, targets, strict=True):
+                if isinstance(one, ast.Name) and one.id == variable and isinstance(other, ast.Name):
+                    return other.id
+            return None
+        case _:
+            return None
