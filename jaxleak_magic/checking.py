@@ -45,7 +45,7 @@ class CheckedRun:
     Args:
         sources: the texts of the cells and files known so far; may grow while the run goes on.
         namespace: the user's namespace, whose names are the first roots that the search tries.
-        checked_file: ``co_filename`` under which the checked text is compiled, or None while it is not known; may be set later.
+        checked_file: ``co_filename`` under which the checked text is compiled, or None; may be set later.
         options: see `CheckOptions`.
         extra_roots: named objects that are holders in their own right, e.g. ``{"Out": out_dict}``.
     """

@@ -198,7 +198,7 @@ def _traceback_frames(traceback: Any) -> Iterator[tuple[str, str, int, int | Non
 
 
 def leak_check_hook() -> tuple[ModuleType, str] | None:
-    """Where JAX looks up the function that every leak check goes through (``core.maybe_find_leaked_tracers``), or None."""
+    """Module and name of the function that every leak check goes through (``maybe_find_leaked_tracers``), or None."""
     module = core()
     if module is not None and callable(getattr(module, "maybe_find_leaked_tracers", None)):
         return module, "maybe_find_leaked_tracers"

@@ -118,7 +118,7 @@ class Census:
     def made_at(self, tracer: object) -> CodePoint | None:
         """The user's point at which a tracer was made, for tracers that carry no line themselves, or None."""
         made = self._made.get(id(tracer))
-        # An id is used again after its object is gone; each birth of a recorded class overwrites, another class is told apart.
+        # An id is used again after its object is gone: a recorded class overwrites, another class is told apart.
         if made is None or made[0] is not type(tracer):
             return None
         return CodePoint(made[1], made[2])

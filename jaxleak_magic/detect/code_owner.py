@@ -31,7 +31,7 @@ def owner_of_file(
         return "own"
     if filename in user_files():
         return "user"
-    # Code made by exec: dataclasses, attrs, namedtuple, jaxtyping. Only the names that IPython and the REPL give are cells.
+    # Code made by exec: dataclasses, attrs, namedtuple, jaxtyping. Only names that IPython and the REPL give are cells.
     if filename.startswith("<"):
         return "user" if filename.startswith(_CELL_NAMES) else "python"
     if any(part in filename for part in _INSTALLED):

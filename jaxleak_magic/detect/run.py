@@ -55,7 +55,7 @@ class LeakCheck:
         self._undo.close()
 
     def _collect_instead_of_raising(self, undo: ExitStack) -> None:
-        """Let JAX go on at a leak: note the trace, return no tracers, skip its search (quadratic; IndexError on 0.10.2)."""
+        """Let JAX go on at a leak: note the trace, return no tracers, skip its search (slow; IndexError on 0.10.2)."""
         hook = _jax.leak_check_hook()
         if hook is None:
             return

@@ -12,7 +12,7 @@ def live_tracers(traces: Collection[object] | None = None) -> list[object]:
     """Tracers that are alive now.
 
     Instances refer to their class, so the referrers of all tracer classes are found in one pass over the heap (1.15
-    passes measured at 10^6 objects; ``isinstance`` over all objects takes 4.2 and runs users' ``__class__`` properties).
+    passes measured at 10^6 objects; ``isinstance`` over all objects takes 4.2 and runs ``__class__`` properties).
 
     Args:
         traces: only tracers of these traces, or None for all tracers.

@@ -154,7 +154,7 @@ _BUILT_ON: dict[str, frozenset[str]] = {
 
 
 def is_built_on(outer: str, inner: str) -> bool:
-    """Whether JAX, or a library, makes ``outer`` out of ``inner``, so that one call shows both: grad is made with vjp."""
+    """Whether JAX, or a library, makes ``outer`` out of ``inner``, so that one call shows both: grad uses vjp."""
     module, _, name = outer.rpartition(".")
     if module:
         outer = name.removeprefix("filter_").removeprefix("value_and_")
@@ -173,5 +173,5 @@ def transform_of(code: CodeType) -> TransformFrame | None:
 
 
 def _after(path: str, marker: str, prefix: str) -> str | None:
-    head, found, tail = path.rpartition(marker)
+    _, found, tail = path.rpartition(marker)
     return prefix + tail if found else None

@@ -19,7 +19,7 @@ _MESSAGE_LIMIT = 4_000
 
 
 def error_kind(error: BaseException) -> str:
-    """The kind of an error (contract: ``error.kind``), from its class name and JAX's own words, never from user code."""
+    """The kind of an error (contract: ``error.kind``), from its class name and JAX's own words."""
     name = type(error).__name__
     text = message_of(error)
     if name == "UnexpectedTracerError" or "UnexpectedTracerError" in text:
@@ -108,13 +108,13 @@ _EXPLAIN = {
     "branch_mismatch": lambda where: Explanation(
         "The branches of a conditional return different types. This is no leak.",
         where,
-        "cond and switch are compiled for all branches at once, so all must return the same structure, shapes and dtypes.",
+        "cond and switch are compiled for all branches at once, so all return the same structure, shapes and dtypes.",
         "Make every branch return the same shape and dtype, for example with jnp.full_like or astype.",
     ),
     "carry_mismatch": lambda where: Explanation(
         "The carry of a loop changes its type from one turn to the next. This is no leak.",
         where,
-        "scan, while_loop and fori_loop are compiled once for all turns, so the carry keeps its structure, shapes and dtypes.",
+        "A loop is compiled once for all its turns, so the carry keeps its structure, shapes and dtypes.",
         "Give the initial carry the shape and dtype that the body returns.",
     ),
     "key_reuse": lambda where: Explanation(

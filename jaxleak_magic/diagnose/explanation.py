@@ -104,8 +104,8 @@ def _cause(facts: StoryFacts) -> str:
         f"{facts.pytree_class or 'a pytree'}, where JAX cannot see the value and so returns it unreplaced.",
         "lru_cache": f"The function that made {name} remembers its results, so a traced result stays in its cache.",
         "dict_memo": f"{keeper} is filled once and used again, and it was filled while a transform was tracing.",
-        "rng_state": f"The random state {name} was split inside the transform, and the new state was written back outside.",
-        "default_arg": f"The default value of an argument is made once and shared by all calls, and {name} was put into it.",
+        "rng_state": f"The random state {name} was split inside the transform, and the new state was written outside.",
+        "default_arg": f"The default of an argument is made once and shared by all calls, and {name} was put into it.",
         "class_attr": f"{keeper} belongs to the class and outlives every call.",
         "generator": f"A generator that is not finished still holds {name} in its local variables.",
         "partial_object": f"A functools.partial object holds {name} as an argument, and {keeper} holds the partial.",
@@ -133,8 +133,8 @@ def _how(facts: StoryFacts) -> str:
         "closure_over_outer_transform": f"Pass {name} to {closure} as an argument, through the call that runs it.",
         "pytree_static_field": f"Make the field a child of {facts.pytree_class or 'the pytree'} (return it among the "
         "children when flattening).",
-        "closure_in_aux_data": f"Let {closure} take {name} as an argument, bind it with jax.tree_util.Partial, and make "
-        "the field that holds it a child of the pytree.",
+        "closure_in_aux_data": f"Let {closure} take {name} as an argument, bind it with jax.tree_util.Partial, and "
+        "make the field that holds it a child of the pytree.",
         "lru_cache": "Drop the cache, or compute the value before the transform and pass it in.",
         "dict_memo": "Fill the cache before the transform, or return the value instead of remembering it.",
         "rng_state": "Pass the key in as an argument and return the new key.",

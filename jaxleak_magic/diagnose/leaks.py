@@ -391,7 +391,7 @@ def _is_random(created: Place | None, info: Any, places: Places) -> bool:
 
 
 def _in_custom_rule(step: Step, places: Places) -> bool:
-    """Whether a closure is the primal or a rule of a custom derivative: decorated so, or given to ``defvjp``/``defjvp``."""
+    """Whether a closure is the primal or a rule of a custom derivative: decorated so, or given to ``defvjp``."""
     if step.filename is None or step.line is None:
         return False
     name = (step.qualname or "").rpartition(".")[2]

@@ -135,7 +135,7 @@ class Link:
         line: line where the holder was defined, or None.
         name: the bare name, attribute, key or index text of the step, or None (``rate``, ``.h``, ``'k'``, ``[0]``).
         holder: a short name of the holding object for a graph's node (``schedule()``, ``Learner``, ``list``).
-        node: a number that is the same wherever the same object appears in a report, so that shared holders are one node.
+        node: a number that is the same wherever the same object appears in a report: shared holders are one node.
         place: where the holder was defined, or None.
     """
 
@@ -194,7 +194,7 @@ class Fix:
 
 @dataclass(frozen=True)
 class FunctionFact:
-    """A function of the user's on the path, for rewriting: where its ``def`` or ``lambda`` stands and what it closes over.
+    """A function of the user's on the path, for rewriting: where it is defined and what it closes over.
 
     Attributes:
         name: ``__name__`` of its code object.
@@ -224,7 +224,7 @@ class LeakFacts:
 
     Attributes:
         captured: every (function, variable) of the best chain, from the tracer outwards.
-        all_captured: free variables of the innermost function that held a tracer when the run ended, the leaked one first.
+        all_captured: free variables of the innermost function that held a tracer at the end, the leaked one first.
         attributes: every (class, attribute) of the best chain, from the tracer outwards.
         in_aux_data: whether the path runs through the aux data of a pytree.
         differentiated: whether a JVP or Linearize level is in the value's stack.

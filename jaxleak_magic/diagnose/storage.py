@@ -208,7 +208,7 @@ class StorageFinder:
         return None
 
     def _decorated_memo(self, step: Step) -> Storage | None:
-        """``functools.cached_property`` fills an attribute, ``lru_cache`` its own table: the decorated function stores."""
+        """``cached_property`` fills an attribute, ``lru_cache`` its own table: the decorated function stores."""
         if step.kind == "attribute":
             wanted, by_name = ("cached_property",), bare(step.name)
         elif step.kind == "cache":
@@ -260,7 +260,8 @@ class StorageFinder:
 
     def _closure_escape(self, step: Step) -> Place | None:
         """The last statement of the enclosing function that passes the closure on: return, store or call."""
-        assert step.filename is not None and step.line is not None
+        if step.filename is None or step.line is None:
+            return None
         name = (step.qualname or "").rpartition(".")[2]
         function = self._places.definition(step.filename, step.line, name)
         if function is None:

@@ -15,7 +15,7 @@ class Write:
     """A statement that may put a value somewhere where it outlives the function.
 
     Attributes:
-        kind: ``"name"`` (global or nonlocal), ``"attribute"``, ``"item"`` (subscript) or ``"call"`` (``append`` and others).
+        kind: ``"name"``, ``"attribute"``, ``"item"`` (subscript) or ``"call"`` (``append`` and others).
         target: name, attribute, or, for items and calls, the last name of the container's expression.
         key: text of a constant subscript, or None.
         value: the expression that is stored, or None where the statement does not show it.
@@ -87,7 +87,7 @@ class Syntax:
 
     def statement(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement that contains ``node`` (or is it)."""
-        while node is not None and not isinstance(node, ast.stmt):
+        while not isinstance(node, ast.stmt):
             above = self._parents.get(node)
             if above is None:
                 return None
@@ -213,7 +213,7 @@ class Syntax:
 
 
 def last_name(node: ast.expr) -> str | None:
-    """The last name of an expression that names a container: ``net.externals`` gives ``externals``, ``box`` gives ``box``."""
+    """The last name of an expression that names a container: ``net.externals`` gives ``externals``."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
