@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, report_without_check
 from jaxleak_magic.cli.inputs import Notebook
 from jaxleak_magic.diagnose.model import ErrorInfo, Report
+from jaxleak_magic.exits import failure_of
 from jaxleak_magic.magics.options import MagicOptions
 
 
@@ -36,7 +38,7 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
     reports: list[Report] = []
 
     def keep(report: Report, options: MagicOptions, raw_cell: str | None) -> None:
-        reports.append(report)
+        reports.append(dataclasses.replace(report, file=job.file))
 
     checker = load(shell).checker
     checker.present, checker.fixes, checker.keep_caches = keep, job.fixes, job.keep_caches
@@ -49,7 +51,7 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
         executed.append((shell.execution_count, cell.index))
         reports.clear()
         result = shell.run_cell(cell.source, store_history=True, cell_id=cell.id)
-        error = result.error_before_exec or result.error_in_exec
+        error = failure_of(result.error_before_exec or result.error_in_exec)
         if not reports and (checker.check_all or read_checked_cell(cell.source)):
             reports.append(_without_check(job.file, cell.source, error))
         found += [CellReport(report, cell.index) for report in reports]

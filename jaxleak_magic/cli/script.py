@@ -16,6 +16,7 @@ from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import Script
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
+from jaxleak_magic.exits import failure_of
 from jaxleak_magic.last_expression import split_last_expression
 
 
@@ -38,7 +39,7 @@ def run_script(script: Script, job: Job) -> Outcome:
         value = _execute("\n" + text if magic else text, path, module.__dict__)
     except BaseException as error:
         _print_like_python(error, path)
-        report = run.finish(error)
+        report = run.finish(failure_of(error))
     else:
         run.extra_roots = {**run.extra_roots, "_": value}  # as in a notebook, where the last value is kept
         report = run.finish(None)

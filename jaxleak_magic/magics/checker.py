@@ -21,6 +21,7 @@ from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, Intera
 from jaxleak_magic.checking import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.errors import LeakError
+from jaxleak_magic.exits import failure_of
 from jaxleak_magic.last_expression import split_last_expression
 from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
@@ -221,7 +222,7 @@ class CellChecker:
             say("the run was interrupted, so its leaks were not looked for")
             return None
         try:
-            report = run.finish(error)
+            report = run.finish(failure_of(error))
             self.last_report = report
             self.present(report, options, raw_cell)
         except KeyboardInterrupt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +98,7 @@ class CellRecorder:
         """History drops trailing newlines, which the name is made of too: take the name that was compiled."""
         ends = [("\n" * n, "\n" * max(n, 1)) for n in range(10)]
         names = [self._file_name(raw + end, transformed + end_too, count) for end, end_too in ends]
-        return next((name for name in names if name in linecache.cache), names[0])
+        return next((name for name in names if self._shell.compile.format_code_name(name)), names[0])
 
     def _file_name(self, raw: str, transformed: str, count: int | None) -> str:
         return self._shell.compile.get_code_name(raw, transformed, count or 0)
