@@ -12,6 +12,9 @@ from jaxleak_magic.heap.paths import SearchResult as SearchResult
 from jaxleak_magic.heap.paths import Step as Step
 from jaxleak_magic.heap.roots import context_roots as context_roots
 from jaxleak_magic.heap.roots import default_roots as default_roots
+from jaxleak_magic.heap.roots import frame_locals as frame_locals
 from jaxleak_magic.heap.roots import frame_roots as frame_roots
 from jaxleak_magic.heap.roots import module_roots as module_roots
 from jaxleak_magic.heap.roots import namespace_roots as namespace_roots
+from jaxleak_magic.heap.view import WhyAlive as WhyAlive
+from jaxleak_magic.heap.view import why_alive as why_alive

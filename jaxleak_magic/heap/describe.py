@@ -11,13 +11,14 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxleak_magic.heap import objects as ob
-from jaxleak_magic.heap.folds import EXCEPTION, FOLDS, LRU_CACHE, PARTIAL, Fold, context, local_name, public_name
+from jaxleak_magic.heap.folds import EXCEPTION, FOLDS, LRU_CACHE, PARTIAL, Fold, context, public_name
 from jaxleak_magic.heap.paths import Label, Labeller, Root, Step, StepKind
 from jaxleak_magic.heap.positions import Positions
+from jaxleak_magic.heap.unseen import array_reference
 
 _FUNCTION_PARTS = (
     "__code__",
@@ -100,7 +101,7 @@ class Describer:
     def _root_step(self, child: object, root: Root) -> Step | None:
         if not issubclass(type(root.obj), dict):
             step = self._step((child, root.obj), 0, self._found((child, root.obj)))
-            return Step(**{**_fields(step), "holder": root.name or step.holder})
+            return replace(step, holder=root.name or step.holder)
         name = self._positions.variable(root, child)
         if name is None:
             return None
@@ -128,7 +129,7 @@ class Describer:
 
     def _reference(self, holder: Any, child: object) -> tuple[StepKind, str | None]:
         """Kind and name of the reference from a holder to its child with no plumbing between."""
-        kind = type(holder)
+        kind: Any = type(holder)
         if ob.is_class(holder):
             return "class_attribute", self._class_attribute(holder, child)
         found: tuple[StepKind, str | None] | None = None
@@ -163,14 +164,14 @@ class Describer:
         fields = _named_fields(type(holder))
         return ("attribute", fields[index]) if index < len(fields) else ("item", f"[{index}]")
 
-    def _class_attribute(self, holder: Any, child: object) -> str | None:
+    def _class_attribute(self, holder: Any, child: Any) -> str | None:
         if ob.mro(holder) is child:
             return "__mro__"
         if any(base is child for base in ob.mro(holder)[1:]) or vars(type)["__bases__"].__get__(holder) is child:
             return "__bases__"
         return "__class__" if type(holder) is child else self._positions.attribute(ob.class_dict(holder), child)
 
-    def _attribute(self, holder: Any, child: object) -> tuple[StepKind, str | None]:
+    def _attribute(self, holder: Any, child: Any) -> tuple[StepKind, str | None]:
         for name, value in ob.members(holder):
             if value is child:
                 return "attribute", name
@@ -184,6 +185,9 @@ class Describer:
             for name in ("__traceback__", "__context__", "__cause__", "args"):
                 if EXCEPTION[name].__get__(holder) is child:
                     return "attribute", name
+        name = array_reference(holder, child)
+        if name is not None:
+            return "attribute" if name == "base" else "item", name
         return "other", "__class__" if type(holder) is child else None
 
 
@@ -204,9 +208,8 @@ def identify(holder: Any) -> _Identity:
         name = name if type(name) is str else "?"
         return _Identity(f"module {name}", name)
     if ob.is_class(holder):
-        return _Identity(
-            f"class {ob.class_name(holder)}", ob.class_module(holder), *ob.class_place(holder), ob.class_qualname(holder)
-        )
+        short = f"class {ob.class_name(holder)}"
+        return _Identity(short, ob.class_module(holder), *ob.class_place(holder), ob.class_qualname(holder))
     if kind is LRU_CACHE:
         wrapped = vars(LRU_CACHE)["__dict__"].__get__(holder).get("__wrapped__")
         return identify(wrapped) if type(wrapped) is types.FunctionType else _Identity("lru_cache", "functools")
@@ -224,7 +227,9 @@ def identify(holder: Any) -> _Identity:
 def _called(function: object) -> str:
     code = ob.code_of(function)
     if code is not None:
-        return code.co_name
+        return ob.code_name(code).removesuffix("()")
+    if type(function) is types.BuiltinFunctionType:
+        return function.__name__
     return ob.class_name(function) if ob.is_class(function) else ob.class_name(type(function))  # pyright: ignore
 
 
@@ -256,10 +261,3 @@ def _raw(hops: Sequence[object]) -> tuple[str, ...]:
     return tuple(
         f"dict of {names[k + 1]}" if name == "dict" and k + 1 < len(names) else name for k, name in enumerate(names)
     )
-
-
-def _fields(step: Step) -> dict[str, Any]:
-    return {name: getattr(step, name) for name in Step.__dataclass_fields__}
-
-
-__all__ = ["Describer", "identify", "local_name"]

@@ -1,9 +1,8 @@
 """The search itself: forwards a little from the namespace, backwards from all targets at once.
 
-Backwards, one level finds the holders of everything found on the level before, for all targets together: either by one
-walk over the heap (`gc.get_referrers`), or by a scan of a `Snapshot`. Forwards, the first few levels below the namespace
-are read beforehand; where the two meet, nothing is searched further. No name is looked up here but those of IPython's
-history, and no object's code runs.
+Backwards, one level finds the holders of everything found on the level before, for all targets together: either by
+one walk over the heap (`gc.get_referrers`), or by a scan of a `Snapshot`. Forwards, the first few levels below the
+namespace are read beforehand; where the two meet, nothing is searched further. No object's code runs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 
-from jaxleak_magic.heap.objects import is_class, module_dict
+from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
 from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
 
@@ -36,6 +35,7 @@ class Explored:
         children: holder's id -> ids of what it holds, towards the targets.
         roots: id of a root's object -> position in the sequence of roots.
         rank: node's id -> best rank of a root that reaches it.
+        blocked: what holds a target and is not walked through, by its id.
         dangling: nodes that nothing visible holds.
         unfinished: the reason, as a sentence, if a budget ended the search.
         walks: how many walks over the heap were made; a snapshot counts as 5.
@@ -46,6 +46,7 @@ class Explored:
         self.children: dict[int, set[int]] = {}
         self.roots: dict[int, int] = {}
         self.rank: dict[int, int] = {}
+        self.blocked: dict[int, object] = {}
         self.dangling: set[int] = set()
         self.unfinished: str | None = None
         self.walks = 0
@@ -53,6 +54,7 @@ class Explored:
     def close(self) -> None:
         """Let go of every object."""
         self.objects.clear()
+        self.blocked.clear()
 
 
 def explore(
@@ -112,7 +114,7 @@ class _Search:
         self.root_rank = {i: roots[position].rank for i, position in self.result.roots.items()}
         self.best_rank = min(self.root_rank.values(), default=0)
         self.untracked = [root.obj for root in roots if not gc.is_tracked(root.obj)]  # gc.get_referrers misses these
-        own.update(map(id, (self.frontier, self.untracked, self.result.objects)))
+        own.update(map(id, (self.frontier, self.untracked, self.result.objects, self.result.blocked)))
         self.result.objects.update((id(root.obj), root.obj) for root in roots)
         self.result.objects.update((id(target), target) for target in targets)
 
@@ -128,7 +130,8 @@ class _Search:
                 referents = gc.get_referents(holder)
                 if len(referents) > limit and id(holder) not in starts:
                     continue
-                kept = [c for c in referents if id(c) in self.targets or self._may_enter(c)]
+                kind = type(holder)
+                kept = [c for c in referents if c is not kind and (id(c) in self.targets or self._may_enter(c))]
                 ids = list(map(id, kept))
                 edges.append((id(holder), ids))
                 below.update(zip(ids, kept, strict=True))
@@ -230,7 +233,7 @@ class _Search:
 
     def _referrers(self, frontier: list[object]) -> list[object]:
         self.result.walks += 1
-        # The very tuple that is passed on, kept until the next walk: given a list, Python 3.13 makes one that is reported.
+        # The very tuple that is passed on, kept until the next walk: of a list, Python 3.13 makes one that is reported.
         self.own.discard(id(self.arguments))
         self.arguments = tuple(frontier)
         self.own.add(id(self.arguments))
@@ -256,15 +259,21 @@ class _Search:
     def _record(self, holder: object, children: Iterable[int], fresh: list[int]) -> None:
         i, is_root = id(holder), id(holder) in self.root_rank
         if i in self.own:
+            self._block(holder, children)
             return
         if type(holder) in self.barriers or (type(holder) is dict and not is_root and _is_module_namespace(holder)):
             self.held.update(children)
+            self._block(holder, children)
             return
         self.result.objects[i] = holder
         self._link(i, children)
         if not is_root and i not in self.expanded:
             self.expanded.add(i)
             fresh.append(i)
+
+    def _block(self, holder: object, children: Iterable[int]) -> None:
+        if any(child in self.targets for child in children):
+            self.result.blocked[id(holder)] = holder
 
     def _link(self, holder: int, children: Iterable[int]) -> None:
         self.held.update(children)
@@ -317,4 +326,4 @@ def _is_module_namespace(namespace: object) -> bool:
     if type(name) is not str:
         return False
     module = sys.modules.get(name)
-    return issubclass(type(module), types.ModuleType) and module_dict(module) is namespace  # pyright: ignore
+    return module is not None and is_module(module) and module_dict(module) is namespace

@@ -18,7 +18,7 @@ from typing import Any
 
 from jaxleak_magic.heap import objects as ob
 from jaxleak_magic.heap.paths import StepKind
-from jaxleak_magic.heap.positions import Positions, behind_weakref
+from jaxleak_magic.heap.positions import Positions
 from jaxleak_magic.heap.roots import frame_locals
 
 LRU_CACHE: type = type(functools.lru_cache(lambda: None))
@@ -118,7 +118,7 @@ def finalizer(hops: Sequence[Any], positions: Positions) -> Fold | None:
 
 
 def lru_cache(hops: Sequence[Any], positions: Positions) -> Fold | None:
-    """``functools.lru_cache``: results and arguments lie in the wrapper or in its dict, several arguments in a tuple."""
+    """``functools.lru_cache``: results and arguments lie in the wrapper or its dict, several arguments in a tuple."""
     end = next((k for k in range(1, min(4, len(hops))) if type(hops[k]) is LRU_CACHE), None)
     if end is None or any(type(hop) not in (tuple, dict) and not _is_hashed_seq(hop) for hop in hops[1:end]):
         return None
@@ -141,7 +141,11 @@ def _is_hashed_seq(value: object) -> bool:
 def queue(hops: Sequence[Any], positions: Positions) -> Fold | None:
     """``queue.Queue`` and its kin keep items in a deque or list ``queue``; ``SimpleQueue`` in a list of its own."""
     module = sys.modules.get("queue")
-    if module is None or type(hops[1]) not in (deque, list):
+    if module is None:
+        return None
+    if type(hops[1]) is vars(module).get("SimpleQueue"):  # since Python 3.13 it has no list
+        return Fold("item", None)
+    if type(hops[1]) not in (deque, list):
         return None
     owners: tuple[type, ...] = tuple(vars(module)[name] for name in ("Queue", "SimpleQueue") if name in vars(module))
     end = next((k for k in (2, 3) if k < len(hops) and issubclass(type(hops[k]), owners)), None)
@@ -165,7 +169,9 @@ def namespace(hops: Sequence[Any], positions: Positions) -> Fold | None:
                 return Fold(step, positions.attribute(values, child), 2)
         return None
     if ob.is_class(above):
-        return Fold("class_attribute", positions.attribute(values, child), 2) if ob.class_dict(above) is values else None
+        if ob.class_dict(above) is values:
+            return Fold("class_attribute", positions.attribute(values, child), 2)
+        return None
     if issubclass(kind, functools.partial) and PARTIAL["keywords"].__get__(above) is values:
         return Fold("partial", positions.attribute(values, child), 2)
     if ob.instance_dict(above) is values:
@@ -246,5 +252,3 @@ FOLDS: tuple[Callable[[Sequence[Any], Positions], Fold | None], ...] = (
     context,
 )
 """All folds, in the order in which they are tried."""
-
-__all__ = ["FOLDS", "Fold", "behind_weakref"]

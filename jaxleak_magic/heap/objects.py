@@ -23,6 +23,11 @@ def is_class(obj: object) -> bool:
     return issubclass(type(obj), type)
 
 
+def is_module(obj: object) -> bool:
+    """Whether ``obj`` is a module, without asking its ``__class__``."""
+    return issubclass(type(obj), types.ModuleType)
+
+
 def mro(cls: type) -> tuple[type, ...]:
     """The method resolution order of ``cls``, past any metaclass."""
     return _TYPE["__mro__"].__get__(cls)
@@ -53,18 +58,18 @@ def class_module(cls: type) -> str | None:
 
 
 def type_name(cls: type) -> str:
-    """Readable type name: with its module unless that is ``builtins`` or ``__main__``, without ``<locals>`` prefixes."""
+    """Readable type name: with its module unless that is ``builtins`` or ``__main__``, without ``f.<locals>``."""
     name, module = class_qualname(cls).rpartition("<locals>.")[2], class_module(cls)
     return name if module in (None, "builtins", "__main__") else f"{module}.{name}"
 
 
-def module_dict(module: types.ModuleType) -> dict[str, Any]:
+def module_dict(module: Any) -> dict[str, Any]:
     """A module's namespace, past the ``__dict__`` or ``__getattribute__`` of module subclasses (lazy loaders)."""
     return _OF_MODULE.__get__(module)
 
 
-def function_part(function: types.FunctionType, name: str) -> Any:
-    """``__closure__``, ``__defaults__``, ``__kwdefaults__``, ``__code__``, ``__dict__``, ``__globals__`` or ``__module__``."""
+def function_part(function: Any, name: str) -> Any:
+    """``__closure__``, ``__defaults__``, ``__code__``, ``__dict__``, ``__globals__``, ``__module__`` and the like."""
     return _FUNCTION[name].__get__(function)
 
 
@@ -119,12 +124,12 @@ def frame_of(obj: object) -> types.FrameType | None:
     return vars(type(obj))[name].__get__(obj) if name else None
 
 
-_CODE_OF_GENERATOR = {
+_CODE_OF_GENERATOR: dict[type, str] = {
     types.GeneratorType: "gi_code",
     types.CoroutineType: "cr_code",
     types.AsyncGeneratorType: "ag_code",
 }
-_FRAME_OF_GENERATOR = {
+_FRAME_OF_GENERATOR: dict[type, str] = {
     types.GeneratorType: "gi_frame",
     types.CoroutineType: "cr_frame",
     types.AsyncGeneratorType: "ag_frame",
@@ -139,9 +144,9 @@ def code_name(code: types.CodeType) -> str:
 
 
 def class_place(cls: type) -> tuple[str | None, int | None]:
-    """File and line of a class by the first function of its own that was written in it; (None, None) if there is none.
+    """File and line of a class by the first function that was written in it; (None, None) if there is none.
 
-    Python 3.13 notes the line of the ``class`` statement (``__firstlineno__``); before, it is the line of that function.
+    Python 3.13 notes the line of the ``class`` statement (``__firstlineno__``); before, it is that function's.
     """
     own = _TYPE["__dict__"].__get__(cls)
     prefix, module = class_qualname(cls) + ".", class_module(cls)
@@ -193,6 +198,8 @@ def _text(value: object, depth: int) -> str:
         return "(" + ", ".join(parts) + (",)" if len(parts) == 1 else ")")
     if kind is types.FunctionType:
         return function_part(value, "__code__").co_name
+    if kind is types.BuiltinFunctionType:
+        return value.__name__  # pyright: ignore[reportAttributeAccessIssue]
     if is_class(value):
         return class_name(value)  # pyright: ignore[reportArgumentType]
     return f"<{class_name(kind)}>"

@@ -28,7 +28,13 @@ RootKind = Literal["namespace", "module", "frame", "history", "thread", "other"]
 NAMESPACE, USER_MODULE, USER_FRAME, HISTORY, LIBRARY, JAX, PYTHON = 0, 1, 2, 3, 5, 6, 7
 """Usual ranks of roots: lower is preferred."""
 
-RANK_OF_OWNER: Mapping[str, int] = {"user": USER_MODULE, "library": LIBRARY, "ipython": LIBRARY, "jax": JAX, "python": PYTHON}
+RANK_OF_OWNER: Mapping[str, int] = {
+    "user": USER_MODULE,
+    "library": LIBRARY,
+    "ipython": LIBRARY,
+    "jax": JAX,
+    "python": PYTHON,
+}
 """Rank of a module root by the word that an ``owner_of`` callable gives."""
 
 OwnerOf = Callable[[str | None, str | None], str]
@@ -70,7 +76,7 @@ class Step:
         type: type name of the holder, with its module unless that is ``builtins`` or ``__main__``.
         module: where the function, the class, or the holder's type was defined.
         holder: short readable name of the holder: ``schedule()``, ``Learner``, ``list``, ``module numpy``.
-        filename: file of the code of a function, generator or frame, or of a class's (or the instance's class's) methods.
+        filename: file of the code of a function, generator or frame, or of the methods of a class or instance.
         line: first line of that code (of the class itself where Python 3.13 knows it).
         qualname: qualified name of that code or class.
         node: the same number wherever the same holder appears in one `SearchResult`.
@@ -158,7 +164,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Label:
-    """What a labeller says of one reference: the step's kind, its bare name and the holder's short name (None: keep)."""
+    """What a labeller says of one reference: the step's kind, its bare name, the holder's name if unusual."""
 
     kind: StepKind
     name: str | None = None

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import contextvars
+import functools
+import inspect
 import os
 import re
-import site
 import sys
-import sysconfig
 import threading
 import types
 from collections.abc import Collection
 from typing import Any
 
-from jaxleak_magic.heap.objects import module_dict
-from jaxleak_magic.heap.paths import HISTORY, LIBRARY, NAMESPACE, RANK_OF_OWNER, USER_FRAME
-from jaxleak_magic.heap.paths import OwnerOf, Root
+from jaxleak_magic.heap.objects import is_module, module_dict
+from jaxleak_magic.heap.paths import HISTORY, LIBRARY, NAMESPACE, RANK_OF_OWNER, USER_FRAME, OwnerOf, Root
 
 _OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SITE_PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]")
 _HISTORY_NAME = re.compile(r"_+|_i+|_+oh|_dh|_\d+|_i\d+|Out|In|_exit_code")
 
 
@@ -37,7 +37,7 @@ def namespace_roots(namespace: dict[str, Any] | None = None) -> list[Root]:
 
 
 def history_names(namespace: dict[str, Any]) -> frozenset[str]:
-    """The names of a notebook's namespace that belong to IPython's history (``_``, ``_3``, ``Out``), not to the user."""
+    """The names of a notebook's namespace that are IPython's history (``_``, ``_3``, ``Out``), not the user's."""
     if type(dict.get(namespace, "_oh")) is not dict:
         return frozenset()
     return frozenset(name for name in list(dict.keys(namespace)) if type(name) is str and _HISTORY_NAME.fullmatch(name))
@@ -54,7 +54,7 @@ def module_roots(owner_of: OwnerOf | None = None) -> list[Root]:
     roots: list[Root] = []
     seen: set[int] = set()
     for name, module in list(sys.modules.items()):
-        if not issubclass(type(module), types.ModuleType) or name == "__main__":
+        if not is_module(module) or name == "__main__":
             continue
         namespace = module_dict(module)
         if type(namespace) is not dict or id(namespace) in seen:
@@ -85,11 +85,12 @@ def frame_roots(
     left_out = set(map(id, exclude))
     roots: list[Root] = []
     frames: list[tuple[int, types.FrameType | None]] = list(sys._current_frames().items())  # pyright: ignore
-    for ident, frame in frames:
-        while frame is not None:
+    while frames:
+        ident, frame = frames.pop(0)
+        while frame is not None:  # at the end no variable of this function holds its own frame, which would be a cycle
             code = frame.f_code
             own = code.co_filename.startswith(_OWN_FILES) and not include_own
-            if code.co_flags & 2 and not own and id(frame) not in left_out:  # CO_NEWLOCALS: not at module level
+            if code.co_flags & inspect.CO_NEWLOCALS and not own and id(frame) not in left_out:  # not module level
                 values = frame_locals(frame)
                 if values:
                     module = dict.get(frame.f_globals, "__name__")
@@ -102,21 +103,20 @@ def frame_roots(
                         Root(values, name, kind, rank, code.co_filename, code.co_firstlineno, code.co_qualname, thread)
                     )
             frame = frame.f_back
-    frames.clear()
     return roots
 
 
 def frame_locals(frame: types.FrameType) -> dict[str, Any]:
-    """A copy of a frame's local variables, cells and free variables among them, that leaves nothing behind on the frame.
+    """A copy of a frame's local variables, cell and free variables included; leaves nothing behind on the frame.
 
-    Before Python 3.13 (PEP 667) reading ``f_locals`` makes a dict that the frame keeps, values and all, for as long as it
-    runs. It is emptied again unless someone else holds it too (``locals()``) or a trace function runs, which would carry
-    the emptiness over to the function's variables.
+    Before Python 3.13 (PEP 667) reading ``f_locals`` makes a dict that the frame keeps, values and all, for as long as
+    it runs. It is emptied again unless someone else holds it too (``locals()``) or a trace function runs, which would
+    carry the emptiness over to the function's variables.
     """
     values = frame.f_locals
     copy = dict(values)
     # References: the frame, this function's variable, the argument of getrefcount.
-    optimized = frame.f_code.co_flags & 1
+    optimized = frame.f_code.co_flags & inspect.CO_OPTIMIZED
     if type(values) is dict and optimized and sys.getrefcount(values) <= 3 and sys.gettrace() is None:
         values.clear()
     return copy
@@ -132,23 +132,22 @@ def default_roots(namespace: dict[str, Any] | None = None) -> list[Root]:
     return [*namespace_roots(namespace), *frame_roots(), *module_roots(), *context_roots()]
 
 
-def _directories(*paths: str | None) -> tuple[str, ...]:
-    return tuple({os.path.realpath(p).rstrip(os.sep) + os.sep for p in paths if p} | {p + os.sep for p in paths if p})
+@functools.cache
+def _directories(*names: str) -> tuple[str, ...]:
+    """Directories by their `sysconfig` names, each as it is spelled and with its links resolved."""
+    import sysconfig
 
-
-_LIBRARIES = _directories(*(sysconfig.get_path(p) for p in ("purelib", "platlib")), site.getusersitepackages())
-_PYTHON = _directories(*(sysconfig.get_path(p) for p in ("stdlib", "platstdlib")))
+    paths = {sysconfig.get_path(name) for name in names}
+    return tuple({p.rstrip(os.sep) + os.sep for p in paths} | {os.path.realpath(p) + os.sep for p in paths})
 
 
 def usual_owner(module: str | None, filename: str | None) -> str:
     """``"python"``, ``"library"`` or ``"user"``, by where a file lies or by the name of a module without one."""
     if filename:
-        if filename.startswith(_LIBRARIES) or f"{os.sep}site-packages{os.sep}" in filename:
+        if filename.startswith(_directories("purelib", "platlib")) or _SITE_PACKAGES.search(filename):
             return "library"
-        if filename.startswith((*_PYTHON, "<frozen ")):
+        if filename.startswith((*_directories("stdlib", "platstdlib"), "<frozen ")):
             return "python"
         return "user"
     top = (module or "").partition(".")[0]
     return "python" if top in sys.stdlib_module_names or not top else "library" if module != "__main__" else "user"
-
-

@@ -1,8 +1,8 @@
 """Choosing paths in an explored referrer graph: for every target the nearest few entries into it from the roots.
 
 An entry is a variable of a root: the pair of the root and the object that it names. Every node keeps its nearest few
-entries (lower rank first, then fewer references), spread from the roots down; a target's paths are read off by following
-them back up.
+entries (lower rank first, then fewer references), spread from the roots down; a target's paths are read off by
+following them back up.
 """
 
 from __future__ import annotations
@@ -38,10 +38,8 @@ class NearestEntries:
         """
         self._explored = explored
         self._labels: dict[int, list[tuple[int, int, Entry, int]]] = {}
-        starts = [
-            (rank_of(root, child), (root, child)) for root in explored.roots for child in explored.children.get(root, ())
-        ]
-        starts.sort()
+        entries = [(root, child) for root in explored.roots for child in explored.children.get(root, ())]
+        starts = sorted((rank_of(root, child), (root, child)) for root, child in entries)
         by_rank: dict[int, list[Entry]] = {}
         for (rank, _order), entry in starts:
             by_rank.setdefault(rank, []).append(entry)
@@ -114,7 +112,10 @@ def holders_of(explored: Explored, nodes: Iterable[int]) -> dict[int, list[int]]
 
 
 def dangling_chain(explored: Explored, target: int, holders: Mapping[int, list[int]]) -> Chain | None:
-    """The shortest path from a target up to something that nothing visible holds, or None (garbage, or behind a barrier)."""
+    """The shortest path from a target up to something that nothing visible holds.
+
+    None if there is no such thing: the target is garbage in a cycle, or all its holders are behind barriers.
+    """
     below: dict[int, int] = {target: 0}
     level = [target]
     while level:
