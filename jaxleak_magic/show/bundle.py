@@ -28,6 +28,13 @@ def mimebundle(
     return {"text/plain": render_text(report), "text/html": html}
 
 
+def drawing_is_quick() -> bool:
+    """Whether ``dot`` is there, so that a drawing need not be shown later than the rest."""
+    import shutil
+
+    return shutil.which("dot") is not None
+
+
 def has_graph(report: Report) -> bool:
     """Whether there is anything to draw, so that a second rendering is worth it."""
     return any(leak.chains for leak in report.real_leaks or report.leaks)

@@ -63,7 +63,7 @@ def fragment(report: Report, token: str, svg: str | None = None) -> Markup:
 
 def scope(token: str) -> str:
     """The selector that matches the roots made with this token only."""
-    return f".jaxleak.jl-{token}"
+    return f".jaxleak.jl-{token[:8]}"
 
 
 class _Fragment:
@@ -102,7 +102,7 @@ class _Fragment:
         quiet = len(body) == 1
         body.append(self.foot(quiet=quiet))
         state = "jaxleak" if real or report.error else "jaxleak ok line" if quiet else "jaxleak ok"
-        return el("div", style, body, class_=f"{state} jl-{self.token}", data_jaxleak=self.token)
+        return el("div", style, body, class_=f"{state} jl-{self.token[:8]}", data_jaxleak=self.token)
 
     # a leak, from top to bottom
 
@@ -153,9 +153,9 @@ class _Fragment:
         inner = el("li", el("span", shown, el("small", " ", name(value)) if value else None), class_="val")
         for level in reversed(stack):
             hit = "hit" if level is stack[-1] else None
-            inner = el("li", self.level(level), el("ul", inner), class_=hit, title=words.LEVEL_HINT)
+            inner = el("li", self.level(level), el("ul", inner), class_=hit)
         title = "Transform" if len(stack) == 1 else "Transforms, outermost first"
-        return [el("h4", title), el("ul", inner, class_="tr")]
+        return [el("h4", title, title=words.LEVEL_HINT), el("ul", inner, class_="tr")]
 
     def level(self, level: TraceLevel) -> Markup:
         function = "lambda" if level.function == "<lambda>" else level.function

@@ -11,9 +11,13 @@ from jaxleak_magic.show.fixes import offered_fixes
 
 
 def script(file: str) -> str:
-    """The module of a script in this room, with the buttons it uses in front."""
+    """The module of a script in this room, with the buttons it uses in front; no comments and no indents, to be short.
+
+    The scripts keep to this: a comment has its line for itself, and no text runs over several lines.
+    """
     folder = Path(__file__).parent
-    return "\n".join((folder / name).read_text(encoding="utf-8") for name in ("buttons.js", file))
+    lines = "\n".join((folder / name).read_text(encoding="utf-8") for name in ("buttons.js", file)).split("\n")
+    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith("//"))
 
 
 def live_fixes(report: Report) -> list[dict[str, Any]]:

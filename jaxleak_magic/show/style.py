@@ -58,4 +58,5 @@ def style_sheet(scope: str) -> str:
 def minified(sheet: str) -> str:
     """A style sheet without comments, line breaks and superfluous blanks."""
     sheet = re.sub(r"/\*.*?\*/|\s+", " ", sheet, flags=re.DOTALL)
-    return re.sub(r" ?([{};]) ?|(?<=[:,]) ", lambda m: m[1] or "", sheet).replace(";}", "}").strip()
+    sheet = re.sub(r" ?([{};]) ?|(?<=[:,]) ", lambda m: m[1] or "", sheet).replace(";}", "}").strip()
+    return re.sub(r"(?<=[{},])& ", "", sheet)

@@ -81,7 +81,7 @@ class _Page:
         self.foot()
 
     def rule(self, text: str) -> None:
-        self.lines.append(self.paint(f"── {text} " + "─" * max(self.width - columns(text) - 4, 0), "quiet"))
+        self.lines.append(self.paint(f"── {text} " + "─" * max(self.width // 2 - columns(text) - 4, 2), "quiet"))
 
     def leak(self, leak: Leak) -> None:
         facts = words.summary(leak)
