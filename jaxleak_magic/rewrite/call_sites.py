@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Way = Literal["calls", "operands", "args_tuple", "args_slot", "bind", "solver"]
+Way = Literal["calls", "operands", "args_tuple", "args_slot", "bind", "solver", "term"]
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,19 @@ class Row:
             ``args_tuple``: a keyword takes a tuple of further arguments;
             ``args_slot``: a keyword takes one object that the callable gets as its last argument;
             ``bind``: nothing can be handed on, the callable is bound with ``jax.tree_util.Partial``;
-            ``solver``: the result is an object whose methods hand their further arguments on.
+            ``solver``: the result is an object whose methods hand their further arguments on;
+            ``term``: the result is an object that goes to calls with an ``args_slot``.
         position: position of the callable.
         keyword: keyword of the callable, or None where it must be positional.
         operands_from: number of positional arguments that stand before the handed-on ones (``operands``).
         slot: keyword of the ``args`` (``args_tuple``, ``args_slot``), with its position.
+        slot_parameter: number of the callable's parameter that takes what stands in the slot.
         numbers: keywords that count the callable's arguments; what is appended must come after them.
         axes: keyword with one entry for each argument (``in_axes``), whose entry for the value is None.
         refuse_with: keywords with which no value can be added safely.
         keeps_closures: whether JAX lets the callable close over values of an outer transform.
-        methods: for a solver, method name -> number of positional arguments before the handed-on ones.
+        methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
+            slot where ``slot_parameter`` is set.
         keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
     """
 
@@ -43,6 +46,7 @@ class Row:
     keyword: str | None = None
     operands_from: int = 0
     slot: tuple[str, int] | None = None
+    slot_parameter: int | None = None
     numbers: tuple[str, ...] = ()
     axes: str | None = None
     refuse_with: tuple[str, ...] = ()
@@ -58,7 +62,7 @@ _PROXIMAL_METHODS = (("run", 2), ("init_state", 2), ("update", 3), ("optimality_
 
 def _jaxopt(*names: str, keyword: str = "fun", methods: tuple[tuple[str, int], ...] = _SOLVER_METHODS) -> Row:
     full = tuple(f"jaxopt.{name}" for name in names)
-    return Row(full, "solver", 0, keyword, methods=methods, keeps_closures=False, refuse_with=("has_aux_fun",))
+    return Row(full, "solver", 0, keyword, methods=methods, keeps_closures=False, refuse_with=("pre_update", "value_and_grad"))
 
 
 ROWS: tuple[Row, ...] = (
@@ -75,6 +79,12 @@ ROWS: tuple[Row, ...] = (
         keeps_closures=False),
     Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False),
     Row(("jax.scipy.optimize.minimize",), "args_tuple", 0, "fun", slot=("args", 2)),
+    Row(("optimistix.minimise", "optimistix.least_squares", "optimistix.root_find", "optimistix.fixed_point"),
+        "args_slot", 0, "fn", slot=("args", 3), slot_parameter=1),
+    Row(("diffrax.ODETerm",), "term", 0, "vector_field", slot_parameter=2),
+    Row(("diffrax.diffeqsolve",), "args_slot", 0, "terms", slot=("args", 6), slot_parameter=2),
+    Row(("diffrax.*().step",), "args_slot", 0, "terms", slot=("args", 4), slot_parameter=2),
+    Row(("equinox.nn.Lambda",), "bind", 0, "fn", keeps_closures=False),
     Row(("jax.lax.scan",), "bind", 0, "f"),
     Row(("jax.lax.map", "jax.lax.associative_scan"), "bind", 0),
     Row(("jax.lax.while_loop",), "bind", 0, "cond_fun"),
@@ -85,10 +95,14 @@ ROWS: tuple[Row, ...] = (
     Row(("jax.vjp", "jax.jvp", "jax.linearize"), "bind", 0, "fun"),
     _jaxopt("GradientDescent", "LBFGS", "BFGS", "NonlinearCG", "OptaxSolver", "PolyakSGD", "ArmijoSGD"),
     _jaxopt("ProximalGradient", "ProjectedGradient", methods=_PROXIMAL_METHODS),
+    Row(("jaxopt.ProximalGradient",), "solver", 1, "prox", slot=("hyperparams_prox", 1), slot_parameter=1,
+        methods=(("run", 1), ("init_state", 1), ("update", 2)), keeps_closures=False),
+    Row(("jaxopt.ProjectedGradient",), "solver", 1, "projection", slot=("hyperparams_proj", 1), slot_parameter=1,
+        methods=(("run", 1), ("init_state", 1), ("update", 2)), keeps_closures=False),
     _jaxopt("GaussNewton", "LevenbergMarquardt", keyword="residual_fun"),
     _jaxopt("FixedPointIteration", "AndersonAcceleration", keyword="fixed_point_fun"),
-    _jaxopt("Bisection", "Broyden", keyword="fun"),
-    _jaxopt("ScipyMinimize", "ScipyRootFinding", methods=(("run", 1), ("optimality_fun", 1))),
+    _jaxopt("Broyden"),
+    _jaxopt("Bisection", keyword="optimality_fun"),
 )  # fmt: skip
 """The table."""
 
@@ -112,4 +126,7 @@ def canonical(name: str) -> str:
 
 def rows_of(name: str) -> tuple[Row, ...]:
     """All rows of a library function; a function that takes several callables has one for each."""
+    if name.count("()") == 1:
+        # a method of an object that a library's class made: ``diffrax.Euler().step``
+        name = f"{name.split('.', 1)[0]}.*(){name.rpartition('()')[2]}"
     return tuple(row for row in ROWS if name in row.names)

@@ -21,7 +21,7 @@ class Use:
 
     Attributes:
         kind: ``call``: the call hands the values on; ``tuple`` / ``slot``: its ``args`` does; ``axes``: a vmap gets
-            entries for them; ``bind``: the expression is bound with ``jax.tree_util.Partial``; ``field``: the same for
+            entries for them; ``mapped``: the call is mapped over them; ``term``: nothing, unless the slot is taken and the callable has to be bound here; ``bind``: the expression is bound with ``jax.tree_util.Partial``; ``field``: the same for
             the field of an object.
         node: the call, or the expression to bind.
         values: what to write there for each variable.
@@ -30,9 +30,10 @@ class Use:
         keywords: whether a direct call names its arguments, so that the values must be named too.
         field_of: the class whose field takes the function (``field``).
         field_name: the field.
+        axes: axis of each value over which the call has to be mapped, None where it is not (``mapped``).
     """
 
-    kind: Literal["call", "tuple", "slot", "axes", "bind", "field"]
+    kind: Literal["call", "tuple", "slot", "term", "axes", "mapped", "bind", "field"]
     node: ast.expr
     values: tuple[str, ...] = ()
     row: Row | None = None
@@ -40,6 +41,7 @@ class Use:
     keywords: bool = False
     field_of: ast.ClassDef | None = None
     field_name: str | None = None
+    axes: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,12 @@ class Flow:
             return
         if shape.solver is not None or shape.many:
             raise self._unknown(call)
-        values = self._reach(call)
+        values = self._reach(call, may_map=True)
+        if any(axis is not None for axis in self._axes(call)):
+            if shape.mapped or call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
+                raise self._many_rows(call)
+            self.uses.append(Use("mapped", call, values, direct=True, axes=self._axes(call)))
+            return
         if any(isinstance(a, ast.Starred) for a in call.args) and shape.mapped:
             raise Refused(f"`{self.name}` is mapped and called with `*` arguments. Pass {self._values()} by hand.")
         keywords = bool(call.keywords)
@@ -231,7 +238,8 @@ class Flow:
         if row is None:
             self._given_away(call, node, place, shape)
             return
-        if shape.calls or shape.solver is not None or shape.many:
+        made_a_term = shape.solver is not None and shape.solver.way == "term"
+        if shape.calls or shape.many or (shape.solver is not None) != (made_a_term and row.way == "args_slot"):
             raise self._unknown(node)
         if not row.keeps_closures:
             self.keeps_closures = False
@@ -248,7 +256,9 @@ class Flow:
             self.uses.append(Use("tuple", call, self._reach(call), row))
         elif row.way == "args_slot":
             self.uses.append(Use("slot", call, self._reach(call), row))
-        elif row.way == "solver":
+        elif row.way in ("solver", "term"):
+            if row.way == "term":
+                self.uses.append(Use("term", node, self._values_if_visible(node), row))
             self._value(call, replace(shape, solver=row))
         else:
             raise self._unknown(node)
@@ -293,7 +303,12 @@ class Flow:
                 f"`{self._text(attribute)}` is used in a way in which {self._values()} cannot be passed automatically. "
                 f"Make it a parameter of `{self.name}` and pass it to each call of the solver."
             )
-        self._operands(call, replace(shape.solver, operands_from=counts[attribute.attr]))
+        position = counts[attribute.attr]
+        if shape.solver.slot is not None:
+            row = replace(shape.solver, slot=(shape.solver.slot[0], position))
+            self.uses.append(Use("slot", call, self._reach(call), row))
+        else:
+            self._operands(call, replace(shape.solver, operands_from=position))
 
     def _stored(self, target: ast.expr, node: ast.expr, shape: Shape) -> None:
         if isinstance(target, ast.Name):
@@ -341,7 +356,7 @@ class Flow:
 
     def _is_visible(self, node: ast.expr) -> bool:
         scope = self.program.scope_at[node]
-        return all(scope.lookup(variable) is self.owners[variable] for variable in self.variables)
+        return not self.probing and all(scope.lookup(name) is self.owners[name] for name in self.variables)
 
     def _given_away(self, call: ast.Call, node: ast.expr, place: int | str, shape: Shape) -> None:
         definition = self.program.definition(call.func)
@@ -363,17 +378,33 @@ class Flow:
 
     # -- scopes -----------------------------------------------------------------------------------------------------
 
-    def _reach(self, node: ast.expr) -> tuple[str, ...]:
+    def _reach(self, node: ast.expr, may_map: bool = False) -> tuple[str, ...]:
         """What to write at a node for each variable; functions in between are noted as carriers."""
         if self.probing:
             return tuple(self.variables)
-        values: list[str] = []
-        for variable in self.variables:
-            reached = Reach(self.program, self.function, self.name).at(variable, self.owners[variable], node)
-            self.reached.append(reached)
-            values.append(reached.text)
-            self.carriers += [c for c in reached.carriers if c not in self.carriers]
-        return tuple(values)
+        reached = self._found(node)
+        if not may_map and any(each.axis is not None for each in reached):
+            raise self._many_rows(node)
+        self.reached += reached
+        for each in reached:
+            self.carriers += [c for c in each.carriers if c not in self.carriers]
+        return tuple(each.text for each in reached)
+
+    def _found(self, node: ast.expr) -> list[Reached]:
+        reach = Reach(self.program, self.function, self.name)
+        return [reach.at(variable, self.owners[variable], node) for variable in self.variables]
+
+    def _axes(self, node: ast.expr) -> tuple[int | None, ...]:
+        return () if self.probing else tuple(each.axis for each in self._found(node))
+
+    def _many_rows(self, node: ast.expr) -> Refused:
+        return Refused(
+            f"{self._values()} has one value for each mapped row, and `{self.name}` is used once on line {node.lineno}. "
+            f"Say which row is meant, or map that line with `jax.vmap` too."
+        )
+
+    def _values_if_visible(self, node: ast.expr) -> tuple[str, ...]:
+        return tuple(self.variables) if self._is_visible(node) else ()
 
     # -- words ------------------------------------------------------------------------------------------------------
 

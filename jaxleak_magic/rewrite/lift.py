@@ -166,8 +166,19 @@ class Lift:
     def _emit(self, flow: Flow) -> None:
         function = flow.function
         text = self.program.text_of[function]
-        binds = [use for use in flow.uses if use.kind in ("bind", "field")]
-        others = [use for use in flow.uses if use.kind not in ("bind", "field")]
+        uses = flow.uses
+        if any(use.kind == "slot" for use in uses):
+            if (number := self._free_slot(flow)) is not None:
+                self._fill_slot(flow, number)
+                return
+            uses = self._bound_instead_of_slot(flow)
+        binds = [use for use in uses if use.kind in ("bind", "field")]
+        others = [use for use in uses if use.kind not in ("bind", "field")]
+        if binds and any(use.kind == "mapped" for use in others):
+            raise Refused(
+                f"`{flow.name}` is bound in one place and needs one value for each mapped row in another. "
+                f"Pass {listed(self.variables)} by hand."
+            )
         arguments = function.args
         if binds and all(use.direct and use.row is None for use in others) and not _numbered(function):
             self.draft.add(text, insertions.prepend_parameters(text, function, self.variables))
@@ -179,8 +190,81 @@ class Lift:
             self.draft.add(text, insertions.append_parameters(text, function, self.variables))
             place = "last"
         axes: list[ast.AST] = []
-        for use in flow.uses:
+        for use in uses:
             self._emit_use(use, place, flow, axes)
+
+    # -- a slot for arguments ---------------------------------------------------------------------------------------
+
+    def _free_slot(self, flow: Flow) -> int | None:
+        """Number of the parameter that a library fills from ``args``, where neither the function nor a call uses it."""
+        numbers = {use.row.slot_parameter for use in flow.uses if use.kind == "slot" and use.row is not None}
+        positional = [*flow.function.args.posonlyargs, *flow.function.args.args]
+        if len(numbers) != 1 or len(self.variables) != 1 or (number := numbers.pop()) is None or number >= len(positional):
+            return None
+        scope, parameter = self.program.own_scope[flow.function], positional[number].arg
+        is_free = not self.program.loads(scope, parameter) and self.program.only_site(scope, parameter) is not None
+        without_default = number < len(positional) - len(flow.function.args.defaults)
+        taken = any(a.arg == self.variables[0] for a in positional)
+        if not is_free or not without_default or taken or positional[number].annotation is not None:
+            return None
+        return number if all(self._leaves_slot_free(use, number) for use in flow.uses) else None
+
+    def _leaves_slot_free(self, use: Use, number: int) -> bool:
+        if not isinstance(use.node, ast.Call):
+            return use.kind == "term"
+        if any(isinstance(a, ast.Starred) for a in use.node.args) or any(k.arg is None for k in use.node.keywords):
+            return False
+        if use.kind == "slot":
+            assert use.row is not None and use.row.slot is not None
+            given = _given(use.node, *use.row.slot)
+            return given is None and len(use.node.args) <= use.row.slot[1] or _is_none(given)
+        return use.kind == "call" and use.direct and number < len(use.node.args) and _is_none(use.node.args[number])
+
+    def _fill_slot(self, flow: Flow, number: int) -> None:
+        function = flow.function
+        text = self.program.text_of[function]
+        parameter = [*function.args.posonlyargs, *function.args.args][number]
+        self.draft.add(text, insertions.replace(text, parameter, self.variables[0]))
+        for use in flow.uses:
+            if not isinstance(use.node, ast.Call):
+                continue
+            text, (value,) = self.program.text_of[use.node], use.values
+            if use.kind == "slot":
+                assert use.row is not None and use.row.slot is not None
+                keyword, position = use.row.slot
+                given = _given(use.node, keyword, position)
+                if given is not None:
+                    self.draft.add(text, insertions.replace(text, given, value))
+                elif len(use.node.args) == position:
+                    self.draft.add(text, insertions.append_arguments(text, use.node, [f"{keyword}={value}"]))
+                else:
+                    self.draft.add(text, insertions.append_keywords(text, use.node, [f"{keyword}={value}"]))
+            else:
+                self.draft.add(text, insertions.replace(text, use.node.args[number], value))
+
+    def _bound_instead_of_slot(self, flow: Flow) -> list[Use]:
+        """The uses with the callable bound where it is given away, since its slot is taken."""
+        uses: list[Use] = []
+        for use in flow.uses:
+            if use.kind == "term" and use.values and not flow.stores:
+                uses.append(Use("bind", use.node, use.values))
+            elif use.kind == "slot" and any(u.kind == "term" and u.values for u in flow.uses) and not flow.stores:
+                continue
+            elif use.kind == "slot" and use.row is not None and use.row.keeps_closures and isinstance(use.node, ast.Call):
+                given = _given(use.node, use.row.keyword or "", use.row.position)
+                if given is None:
+                    raise Refused(f"`{flow.name}` is given away in an unusual form. Pass {listed(self.variables)} by hand.")
+                uses.append(Use("bind", given, use.values))
+            elif use.kind in ("slot", "term"):
+                raise Refused(
+                    f"The `args` of `{flow.name}` are in use already. Put {listed(self.variables)} into them too and unpack "
+                    f"it in `{flow.name}`."
+                )
+            else:
+                uses.append(use)
+        return uses
+
+    # -- one use ----------------------------------------------------------------------------------------------------
 
     def _emit_use(self, use: Use, place: str, flow: Flow, axes: list[ast.AST]) -> None:
         text = self.program.text_of[use.node]
@@ -194,7 +278,7 @@ class Lift:
                 self._extend_axes(use, flow)
         elif use.kind in ("bind", "field"):
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
-            if partial is None:
+            if partial is None and (partial := self._import_jax(use.node)) is None:
                 raise Refused(
                     f"`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind {listed(names)} to "
                     f"`{flow.name}` with it."
@@ -205,6 +289,10 @@ class Lift:
             self.draft.bound = True
             if use.kind == "field" and use.field_of is not None and use.field_name is not None:
                 self._make_child(use.field_of, use.field_name, flow)
+        elif use.kind == "term":
+            pass
+        elif use.kind == "mapped":
+            self._map_call(use, place, flow)
         elif use.kind == "tuple":
             if place != "last":
                 raise Refused(f"`{flow.name}` has defaults. Pass {listed(names)} through `args` by hand.")
@@ -224,6 +312,42 @@ class Lift:
                 self.draft.add(text, insertions.append_keywords(text, use.node, named))
             else:
                 self.draft.add(text, insertions.append_arguments(text, use.node, names))
+
+    def _import_jax(self, node: ast.expr) -> str | None:
+        """Add ``import jax`` beside the other imports of a text; gives the spelling of Partial, or None."""
+        text = self.program.text_of[node]
+        if any("jax" in scope.sites for scope in self.program.own_scope.values()):
+            return None
+        if "jax" in self.program.scope_at[text.tree].sites or "jax" in self.program.known_names:
+            return None
+        imports = [s for s in text.tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
+        imports = [s for s in imports if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
+        if not imports:
+            return None
+
+        def module_of(statement: ast.Import | ast.ImportFrom) -> str:
+            return statement.module or "" if isinstance(statement, ast.ImportFrom) else statement.names[0].name
+
+        after = [s for s in imports if isinstance(s, ast.Import) and module_of(s) > "jax"]
+        start = text.start(after[0] if after else imports[0])
+        if text.indent_of_line(start) != "":
+            return None
+        self.draft.add(text, [TextEdit(start, start, 0, "import jax" + text.newline)])
+        return "jax.tree_util.Partial"
+
+    def _map_call(self, use: Use, place: str, flow: Flow) -> None:
+        """Map a call outside of the transform over the rows of the values."""
+        assert isinstance(use.node, ast.Call)
+        text, vmap = self.program.text_of[use.node], self.program.spelling("jax.vmap", use.node)
+        if vmap is None or place != "last":
+            raise Refused(
+                f"{listed(self.variables)} has one value for each mapped row. Map the call of `{flow.name}` on line "
+                f"{use.node.lineno} over it with `jax.vmap`."
+            )
+        entries = ", ".join(["None"] * len(use.node.args) + [str(axis) for axis in use.axes])
+        entries += "," if len(use.node.args) + len(use.axes) == 1 else ""
+        self.draft.add(text, insertions.wrap(text, use.node.func, f"{vmap}(", f", in_axes=({entries}))"))
+        self.draft.add(text, insertions.append_arguments(text, use.node, use.values))
 
     def _check_bound_early(self, flow: Flow) -> None:
         for variable, owner in flow.owners.items():
@@ -370,3 +494,15 @@ def _extend_tuple_text(text: Text, node: ast.Tuple, values: Sequence[str]) -> li
     has_parentheses = text.text[text.start(node)] == "("
     end = text.after_parentheses(text.stop(node.elts[-1]), text.stop(node) - has_parentheses)
     return [TextEdit(end, end, 5, "".join(f", {value}" for value in values))]
+
+
+def _given(call: ast.Call, keyword: str, position: int) -> ast.expr | None:
+    """The argument given by keyword or position, or None."""
+    for each in call.keywords:
+        if each.arg == keyword:
+            return each.value
+    return call.args[position] if position < len(call.args) else None
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

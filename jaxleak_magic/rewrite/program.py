@@ -184,6 +184,9 @@ class Program:
         if isinstance(expression, ast.Attribute):
             base = self._qualified(expression.value, depth)
             return f"{base}.{expression.attr}" if base else None
+        if isinstance(expression, ast.Call):
+            made = self._qualified(expression.func, depth - 1)
+            return f"{made}()" if made and made.rpartition(".")[2][:1].isupper() else None
         if not isinstance(expression, ast.Name):
             return None
         owner = self.owner(expression)

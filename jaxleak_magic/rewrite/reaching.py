@@ -28,11 +28,21 @@ class Reached:
         text: what to write.
         carriers: functions around the place that would close over the value.
         returned: what has to be returned first, or None.
+        axis: the axis along which the value stands for many, where its function was mapped; else None.
     """
 
     text: str
     carriers: tuple[FunctionNode, ...] = ()
     returned: Return | None = None
+    axis: int | None = None
+
+
+@dataclass(frozen=True)
+class _OnlyCall:
+    """The one call of a function, and the ``vmap`` through which it goes."""
+
+    call: ast.Call
+    vmap: ast.Call | None
 
 
 @dataclass(frozen=True)
@@ -58,14 +68,14 @@ class Reach:
         scope = self.program.scope_at[place]
         if scope.lookup(variable) is owner:
             return Reached(variable, self._carriers(variable, owner, scope))
-        argument = self._argument_of(variable, owner)
+        argument, axis = self._argument_of(variable, owner)
         if argument is not None and isinstance(argument, ast.Name):
             at_call = self.program.scope_at[argument]
             source = at_call.lookup(argument.id)
             if source is not None and scope.lookup(argument.id) is source and self._is_constant(argument.id, source):
                 same_run = at_call.function() is None or scope.is_inside(at_call.function() or scope)
                 if same_run:
-                    return Reached(argument.id, self._carriers(argument.id, source, scope))
+                    return Reached(argument.id, self._carriers(argument.id, source, scope), None, axis)
         if scope.function() is None or self._runs_at_once(place):
             return self._returned(variable, owner, place)
         raise self._not_visible(variable, place)
@@ -97,8 +107,8 @@ class Reach:
 
     # -- from the argument ------------------------------------------------------------------------------------------
 
-    def _only_call(self, function: ast.FunctionDef) -> tuple[ast.Call, bool] | None:
-        """The one call of a function and whether it goes through ``jit`` alone; None where there are other uses."""
+    def _only_call(self, function: ast.FunctionDef) -> _OnlyCall | None:
+        """The one call of a function, directly or through ``jit`` and one ``vmap``; None where there are other uses."""
         owner = self.program.scope_at[function].lookup(function.name)
         if owner is None or self.program.only_site(owner, function.name) is None:
             return None
@@ -111,36 +121,46 @@ class Reach:
                 return None
         value: ast.expr = loads[0]
         parent = self.program.parent[value]
+        vmap: ast.Call | None = None
         while isinstance(parent, ast.Call) and parent.func is not value:
-            if parent.args[:1] != [value] or not self._is_jit(parent.func):
+            if parent.args[:1] != [value]:
+                return None
+            if vmap is None and self.program.qualified(parent.func) == "jax.vmap":
+                vmap = parent
+            elif not self._is_jit(parent.func):
                 return None
             value, parent = parent, self.program.parent[parent]
-        return (parent, True) if isinstance(parent, ast.Call) else None
+        return _OnlyCall(parent, vmap) if isinstance(parent, ast.Call) else None
 
     def _is_jit(self, expression: ast.expr) -> bool:
         name = self.program.qualified(expression)
         return name in ("jax.jit", "equinox.filter_jit") and bool(rows_of(name))
 
-    def _argument_of(self, variable: str, owner: Scope) -> ast.expr | None:
-        """The expression given for a parameter that is never assigned, where its function is called once."""
+    def _argument_of(self, variable: str, owner: Scope) -> tuple[ast.expr | None, int | None]:
+        """The expression given for a parameter that is never assigned, where its function is called once; its axis."""
         function = owner.node
         site = self.program.only_site(owner, variable)
         if not isinstance(function, ast.FunctionDef) or site is None or site.kind != "parameter":
-            return None
+            return None, None
         found = self._only_call(function)
         if found is None:
-            return None
-        call = found[0]
+            return None, None
+        call = found.call
         for keyword in call.keywords:
-            if keyword.arg is None:
-                return None
+            if keyword.arg is None or found.vmap is not None:
+                return None, None
             if keyword.arg == variable:
-                return keyword.value
+                return keyword.value, None
         positional = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
         if variable not in positional or any(isinstance(a, ast.Starred) for a in call.args):
-            return None
+            return None, None
         number = positional.index(variable)
-        return call.args[number] if number < len(call.args) else None
+        if number >= len(call.args):
+            return None, None
+        if found.vmap is None:
+            return call.args[number], None
+        known, axis = _axis(found.vmap, number)
+        return (call.args[number], axis) if known else (None, None)
 
     # -- by returning it --------------------------------------------------------------------------------------------
 
@@ -154,8 +174,12 @@ class Reach:
         found = self._only_call(function)
         if found is None:
             raise self._not_visible(variable, place)
-        call = found[0]
-        statement = self.program.parent[call]
+        statement = self.program.parent[call := found.call]
+        axis: int | None = None
+        if found.vmap is not None:
+            if any(k.arg in (None, "out_axes") for k in found.vmap.keywords) or len(found.vmap.args) > 2:
+                raise self._not_visible(variable, place)
+            axis = 0
         if self.program.scope_at[call].kind != "module" or not isinstance(statement, ast.Assign | ast.Expr):
             raise self._not_visible(variable, place)
         if not isinstance(self.program.parent[statement], ast.Module) or not self._comes_before(statement, place):
@@ -169,14 +193,14 @@ class Reach:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             bound = _matching_target(result, statement.targets[0], variable)
             if bound is not None and self.program.only_site(module, bound) is not None:
-                return Reached(bound)
+                return Reached(bound, axis=axis)
         if variable in module.sites:
             raise self._not_visible(variable, place)
         if isinstance(statement, ast.Assign) and not (
             len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name | ast.Tuple)
         ):
             raise self._not_visible(variable, place)
-        return Reached(variable, (), Return(function, variable, statement))
+        return Reached(variable, (), Return(function, variable, statement), axis)
 
     def _comes_before(self, statement: ast.stmt, place: ast.expr) -> bool:
         one, other = self.program.text_of[statement], self.program.text_of[place]
@@ -226,3 +250,21 @@ def _matching_target(result: ast.expr, target: ast.expr, variable: str) -> str |
             return None
         case _:
             return None
+
+
+def _axis(vmap: ast.Call, number: int) -> tuple[bool, int | None]:
+    """(whether it is known, the axis) along which a ``vmap`` maps an argument."""
+    given = next((k.value for k in vmap.keywords if k.arg == "in_axes"), None)
+    if given is None and len(vmap.args) > 1:
+        given = vmap.args[1]
+    if isinstance(given, ast.Tuple | ast.List) and number < len(given.elts):
+        given = given.elts[number]
+    match given:
+        case None:
+            return True, 0
+        case ast.Constant(value=None):
+            return True, None
+        case ast.Constant(value=int(axis)):
+            return True, axis
+        case _:
+            return False, None
