@@ -62,20 +62,25 @@ def diffs(fix: Fix) -> list[Diff]:
 
 
 def diff_lines(diff: str) -> tuple[DiffLine, ...]:
-    """The lines of a unified diff without its file names; a hunk's head becomes a gap with the old line number."""
+    """The lines of a unified diff without its file names; a hunk's head becomes a gap with the old line number.
+
+    Blank lines of context at the start of a hunk and at the end of the diff are left out.
+    """
     found: list[DiffLine] = []
-    inside = False
+    number: int | None = None
+    kinds: dict[str, DiffKind] = {"+": "added", "-": "removed", " ": "same"}
     for line in source_lines(diff):
         hunk = _HUNK.match(line)
         if hunk:
-            inside = True
-            found.append(DiffLine("gap", f"line {hunk[1]}"))
-        elif inside and line[:1] == "+":
-            found.append(DiffLine("added", source_line(line[1:])))
-        elif inside and line[:1] == "-":
-            found.append(DiffLine("removed", source_line(line[1:])))
-        elif inside and line[:1] == " ":
-            found.append(DiffLine("same", source_line(line[1:])))
+            number = int(hunk[1])
+            found.append(DiffLine("gap", f"line {number}"))
+        elif number is not None and line[:1] in kinds:
+            shown = DiffLine(kinds[line[:1]], source_line(line[1:]))
+            if shown == DiffLine("same", "") and found[-1].kind == "gap":
+                number += 1
+                found[-1] = DiffLine("gap", f"line {number}")
+            else:
+                found.append(shown)
     while found and found[-1] == DiffLine("same", ""):
         found.pop()
     return tuple(found)

@@ -10,17 +10,18 @@ from markupsafe import Markup
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.show import words
 from jaxleak_magic.show.escaping import sentence
+from jaxleak_magic.show.graph import graph_svg
 from jaxleak_magic.show.html import fragment, scope
 from jaxleak_magic.show.markup import el, inline
 from jaxleak_magic.show.style import page_sheet, style_sheet
 
 
-def render_page(reports: Report | Iterable[Report | tuple[str, Report]], *, svgs: Sequence[str | None] = ()) -> str:
+def render_page(reports: Report | Iterable[Report | tuple[str, Report]], *, draw: bool = True) -> str:
     """A whole HTML document, for ``--format html``.
 
     Args:
         reports: one report, or several, each alone or with its title (default: its file and cell).
-        svgs: the graphs of the reports in the same order; missing ones are shown as boxes with arrows.
+        draw: draw the referrer graphs (one child process for each); otherwise the paths are boxes with arrows.
     """
     listed = [reports] if isinstance(reports, Report) else list(reports)
     pairs = [item if isinstance(item, tuple) else (page_title(item), item) for item in listed]
@@ -28,8 +29,8 @@ def render_page(reports: Report | Iterable[Report | tuple[str, Report]], *, svgs
     body: list[Markup] = []
     if len(pairs) != 1:
         body += [el("h1", inline(_tally([report for _, report in pairs])))]
-    for n, (title, report) in enumerate(pairs):
-        svg = svgs[n] if n < len(svgs) else None
+    for title, report in pairs:
+        svg = graph_svg(report) if draw else None
         body += [el("h2", sentence(title)) if title else Markup(""), fragment(report, token, svg)]
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     head = [

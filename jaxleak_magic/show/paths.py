@@ -32,7 +32,7 @@ class Step:
 
     Attributes:
         title: short name of the holding object, or the name of the global.
-        label: the step as a sentence in the user's names.
+        label: the step in the user's names; for a global without its name, which is the title.
         note: the line where it was defined and whose it is, in brief; may be empty.
         edge: how it holds the next one, in a word or two; may be empty.
         look: ``root``, ``cache``, ``lib``: how it differs from any object of the user's.
@@ -60,10 +60,13 @@ def steps(chain: tuple[Link, ...], report: Report) -> list[Step]:
             look.add("lib")
         in_namespace = link.kind in NAMESPACES and bool(link.name)
         title = (link.name if in_namespace else link.holder) or link.name or link.type
+        label = name(link.label)
+        if in_namespace:
+            label = label.removesuffix(f" {name(title)}")
         found.append(
             Step(
                 name(title),
-                name(link.label),
+                label,
                 ", ".join(words.step_notes(link, report)),
                 _edge(link),
                 frozenset(look),
@@ -76,4 +79,7 @@ def steps(chain: tuple[Link, ...], report: Report) -> list[Step]:
 
 def _edge(link: Link) -> str:
     form = _EDGES.get(link.kind, "{}")
-    return form.format(name(link.name)) if link.name else form.replace("{}", "").strip()
+    text = name(link.name or "")
+    if link.kind in ("attribute", "class_attribute") and text:
+        return "." + text.removeprefix(".")
+    return form.replace("{}", text).strip()
