@@ -43,21 +43,30 @@ def dead_tracer(error: BaseException, census: Census) -> object | None:
 
     Frames are searched innermost first for tracers among the local variables, also inside lists and tuples; the first
     whose trace had ended counts. A trace has ended when JAX's own check has seen its end, or when the transform that
-    made it is no longer among the frames of the traceback.
+    made it is no longer among the frames of the traceback. Where none had, it is the one that JAX's own innermost
+    functions complain of: its trace is set aside, as in the rules of a custom derivative.
     """
     classes = set(map(id, _jax.tracer_classes()))
+    jax_directories = _jax.jax_directories()
     frames = frames_of(error)
     running = _running_groups(frames)
+    suspended: object | None = None
     found: object | None = None
+    in_jax = True
     for frame in frames:
+        in_jax = in_jax and frame.f_code.co_filename.startswith(jax_directories)
         for value in _values(frame):
-            if id(type(value)) in classes and _has_ended(value, census, running):
+            if id(type(value)) not in classes:
+                continue
+            if _has_ended(value, census, running):
                 found = value
                 break
+            if in_jax and suspended is None:
+                suspended = value
         if found is not None:
             break
-    del frames
-    return found
+    frames.clear()
+    return suspended if found is None else found
 
 
 def _running_groups(frames: list[FrameType]) -> set[int]:

@@ -155,11 +155,12 @@ _BUILT_ON: dict[str, frozenset[str]] = {
 
 def is_built_on(outer: str, inner: str) -> bool:
     """Whether JAX, or a library, makes ``outer`` out of ``inner``, so that one call shows both: grad uses vjp."""
-    module, _, name = outer.rpartition(".")
-    if module:
-        outer = name.removeprefix("filter_").removeprefix("value_and_")
-        return inner == outer or inner in _BUILT_ON.get(outer, ())
-    return inner in _BUILT_ON.get(outer, ())
+    base, inner = _base_name(outer), _base_name(inner)
+    return (base != outer and inner == base) or inner in _BUILT_ON.get(outer, _BUILT_ON.get(base, ()))
+
+
+def _base_name(transform: str) -> str:
+    return transform.rpartition(".")[2].removeprefix("filter_").removeprefix("value_and_")
 
 
 def transform_of(code: CodeType) -> TransformFrame | None:

@@ -6,13 +6,15 @@ Every function here drops its live objects before it returns; what goes out is p
 from __future__ import annotations
 
 import ast
+import dataclasses
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from jaxleak_magic.detect import _jax
+from jaxleak_magic.detect.census import CodePoint
 from jaxleak_magic.detect.run import LeakCheck
 from jaxleak_magic.detect.sweep import live_tracers
 from jaxleak_magic.detect.traceback_tracers import dead_tracer, exception_chain, frames_of
@@ -33,19 +35,18 @@ from jaxleak_magic.diagnose.referrers import (
     access_expression,
     links_of,
     namespace_and_module_roots,
+    owner_by_file_or_module,
     owner_of_module,
     owner_of_step,
 )
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.diagnose.storage import Storage, StorageFinder, bare
-from jaxleak_magic.diagnose.syntax import FunctionNode
+from jaxleak_magic.diagnose.syntax import FunctionNode, Syntax, last_name
 from jaxleak_magic.diagnose.trace_stack import Places, created_place, escaped_place, trace_stack
 from jaxleak_magic.diagnose.tracer_info import tracer_info
-from jaxleak_magic.heap import Path, Root, Step, find_holders, frame_roots
+from jaxleak_magic.heap import Path, Root, Step, context_roots, find_holders, frame_locals, frame_roots
 
 PATHS_PER_TRACER = 4
-_TRACERS_OF_AN_ERROR = 60
-"""Tracers of the dead tracer's trace that are looked at when an error is explained; a cell has a handful."""
 
 
 @dataclass
@@ -58,6 +59,8 @@ class _Found:
     verdict: Verdict
     from_error: bool = False
     names: list[str] = field(default_factory=list)
+    used_at: CodePoint | None = None
+    in_rule: bool = False
 
 
 def find_leaks(
@@ -119,9 +122,9 @@ def _kept_tracers(
     tracers = live_tracers(traces) if traces else []
     if not tracers:
         return []
-    roots = namespace_and_module_roots(namespace, extra_roots, check.owners) + frame_roots()
+    roots = namespace_and_module_roots(namespace, extra_roots, check.owners) + frame_roots() + context_roots()
     carriers = _jax.carrier_classes()
-    owner_of = lambda module, filename: owner_of_module(module, check.owners)  # noqa: E731
+    owner_of = owner_by_file_or_module(check.owners)
     result = find_holders(
         tracers, roots, barriers=[*carriers, TracebackType, FrameType], per_target=PATHS_PER_TRACER, owner_of=owner_of
     )
@@ -145,45 +148,111 @@ def _kept_tracers(
 
 def _used_by_error(
     dead: object, error: BaseException, check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any]
-) -> _Found | None:
-    """Who handed a dead tracer to the code that failed: a closure before anything else."""
+) -> _Found:
+    """Who handed a dead tracer to the code that failed: a running closure, an object that a closure belongs to, a local."""
     trace = _jax.trace_of(dead)
+    found = _running_closure(dead, trace, error, check)
+    if found is None:
+        found = _held_in_frames(dead, trace, error, check, namespace, extra_roots)
+    if found is None:
+        found = _local_variable(dead, trace, error, check)
+    return found or _Found(dead, trace, [Path((), None, None, None, False, 0)], "leak", from_error=True)
+
+
+def _running_closure(dead: object, trace: object, error: BaseException, check: LeakCheck) -> _Found | None:
+    """The user's innermost function on the traceback that has the tracer as a free variable."""
+    classes = set(map(id, _jax.tracer_classes()))
+    for frame in frames_of(error):
+        code = frame.f_code
+        if check.owners(code) != "user" or not code.co_freevars:
+            continue
+        values = frame_locals(frame)
+        names = [name for name in code.co_freevars if values.get(name) is dead]
+        if names:
+            others = [name for name in code.co_freevars if id(type(values.get(name))) in classes]
+            return _Found(
+                dead, trace, [_path_of(_frame_step("closure_cell", names[0], "function", code))], "leak", True, names + others
+            )
+    return None
+
+
+def _local_variable(dead: object, trace: object, error: BaseException, check: LeakCheck) -> _Found | None:
+    """The user's innermost function on the traceback that has the tracer as a local variable, and its running line."""
+    for frame in frames_of(error):
+        if check.owners(frame.f_code) != "user":
+            continue
+        name = next((name for name, value in frame_locals(frame).items() if value is dead), None)
+        if name is not None:
+            point = CodePoint(frame.f_code, frame.f_lasti)
+            path = _path_of(_frame_step("frame_local", name, "frame", frame.f_code))
+            return _Found(dead, trace, [path], "leak", True, [name], used_at=point, in_rule=_raised_in_custom_rule(error))
+    return None
+
+
+def _raised_in_custom_rule(error: BaseException) -> bool:
     frames = frames_of(error)
-    roots = [Root(frame, frame.f_code.co_qualname, "frame", 2) for frame in frames]
+    return bool(frames) and frames[0].f_code.co_filename.endswith("custom_derivatives.py")
+
+
+def _frame_step(kind: Any, name: str, holder_type: str, code: CodeType) -> Step:
+    return Step(
+        kind, name, holder_type, None, f"{code.co_name}()", code.co_filename, code.co_firstlineno, code.co_qualname
+    )
+
+
+def _path_of(step: Step) -> Path:
+    return Path((step,), "frame", step.holder, 2, True, 1)
+
+
+def _held_in_frames(
+    dead: object,
+    trace: object,
+    error: BaseException,
+    check: LeakCheck,
+    namespace: Mapping[str, Any],
+    extra_roots: Mapping[str, Any],
+) -> _Found | None:
+    """The object in the frames of the traceback, or anywhere else, through which the tracer came along."""
+    tracers = set(map(id, _jax.tracer_classes()))
+    roots: list[Root] = []
+    for frame in frames_of(error):
+        # The tracer itself is a local of many frames: what explains is the object in them that brought it along.
+        values = {name: v for name, v in frame_locals(frame).items() if not _is_operand(v, tracers)}
+        code = frame.f_code
+        rank = 2 if check.owners(code) == "user" else 5
+        holder = f"{code.co_name}()"
+        roots.append(Root(values, holder, "frame", rank, code.co_filename, code.co_firstlineno, code.co_qualname))
     roots += namespace_and_module_roots(namespace, extra_roots, check.owners)
-    siblings = [dead, *(t for t in live_tracers([trace]) if t is not dead)][:_TRACERS_OF_AN_ERROR]
-    result = find_holders(siblings, roots, barriers=_jax.carrier_classes(), per_target=8)
-    own = [path for path in result.paths[0] if path.steps]
+    barriers = [*_jax.carrier_classes(), TracebackType, FrameType]
+    result = find_holders([dead], roots, barriers=barriers, per_target=8)
+    roots.clear()
+    own = [path for path in result.paths[0] if path.steps and _error_rank(path, check)[0] < 2]
+    if not own:
+        return None
     best = sorted(own, key=lambda path: _error_rank(path, check))
-    if not best:
-        best = [Path((), "frame", "", 2, False)]
-    found = _Found(dead, trace, best[:PATHS_PER_TRACER], "leak", from_error=True)
-    first = best[0].steps[0] if best[0].steps else None
-    if first is not None and first.kind == "closure_cell":
-        found.names = [
-            bare(step.name)
-            for paths in result.paths
-            for path in paths
-            for step in path.steps[:1]
-            if step.kind == "closure_cell" and step.node == first.node
-        ]
-    del frames, roots, siblings
-    return found
+    return _Found(dead, trace, best[:PATHS_PER_TRACER], "leak", from_error=True)
+
+
+def _is_operand(value: object, tracers: set[int]) -> bool:
+    if type(value) in (list, tuple):
+        return any(id(type(each)) in tracers for each in list(value)[:200])  # type: ignore[call-overload]
+    return id(type(value)) in tracers
 
 
 def _error_rank(path: Path, check: LeakCheck) -> tuple[int, int]:
+    """0: a closure of the user's; 1: an object that the user's code reaches; 2: JAX's and libraries' own plumbing."""
     first = path.steps[0]
     user = owner_of_step(first, check.owners) == "user"
-    if first.kind == "closure_cell":
-        return (0 if user else 3, len(path.steps))
-    if first.kind in ("attribute", "item", "partial", "bound_method"):
+    if first.kind == "closure_cell" and user:
+        return (0, len(path.steps))
+    if first.kind in ("attribute", "item", "partial", "bound_method") and path.root_kind != "frame":
         return (1, len(path.steps))
-    return (2 if user else 4, len(path.steps))
+    return (1 if user and first.kind == "attribute" else 2, len(path.steps))
 
 
 def _verdict(paths: Sequence[Path], check: LeakCheck) -> Verdict:
     """From the roots that hold it: what only a library's cache or a running function holds is no leak of the user's."""
-    verdicts = [_path_verdict(path, check) for path in paths]
+    verdicts: list[Verdict] = [_path_verdict(path, check) for path in paths]
     return min(verdicts, key=lambda verdict: _ORDER[verdict])
 
 
@@ -223,7 +292,7 @@ def _grouped(found: Sequence[_Found], check: LeakCheck, places: Places) -> list[
 
 
 def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Places, checked_file: str | None) -> Leak:
-    best = min(group, key=lambda f: (_ORDER[f.verdict], f.paths[0].root_rank, len(f.paths[0].steps)))
+    best = min(group, key=lambda f: (_ORDER[f.verdict], f.paths[0].root_rank or 0, len(f.paths[0].steps)))
     path = best.paths[0]
     census = check.census
     info = tracer_info(best.tracer)
@@ -234,25 +303,32 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     traced = _traced_function(birth, places)
     filenames = _filenames(path.steps, created_file, checked_file, traced, places)
     finder = StorageFinder(places, filenames, created, created_file, traced)
-    storage = finder.find(path.steps)
+    storage = finder.find(path.steps, given=best.from_error)
+    if best.used_at is not None:
+        storage = Storage(places.of_point(best.used_at), "used", best.names[0])
     closures = [s for s in path.steps if s.kind == "closure_cell" and owner_of_step(s, check.owners) == "user"]
-    rule = any(_in_custom_rule(step, places) for step in closures)
+    rule = best.in_rule or any(_in_custom_rule(step, places) for step in closures)
     returned = _came_out_by_return(storage, path)
+    callback = any(_given_to_callback(step, places) for step in closures) or _stored_by_callback(storage, places)
     name = mechanism(
         MechanismFacts(
             path.steps,
             storage,
             info,
-            rule,
-            best.from_error and bool(closures),
-            returned,
-            _is_random(created, info, places),
+            custom_rule=rule,
+            given_to_transform=best.from_error and bool(closures) and storage.how != "nonlocal",
+            came_out_by_return=returned,
+            random_value=_is_random(created, info, places) or _names_a_seed(storage),
+            callback=callback,
         )
     )
     if best.verdict == "exception":
         name = "exception_traceback"
     elif best.verdict == "library_cache" and name not in ("custom_vjp_closure",):
         name = "jax_internal_cache"
+    if name == "pytree_static_field":
+        flatten = _flatten_place(path.steps, places)
+        storage = storage if flatten is None else dataclasses.replace(storage, place=flatten)
     variable = _variable(name, storage, path.steps, returned, finder, is_argument, traced)
     escaped = escaped_place(best.trace, census, places)
     pytree_class = _pytree_class(path.steps, check) if returned else None
@@ -338,9 +414,9 @@ def _file_of(place: Place | None, places: Places) -> str | None:
 
 def _came_out_by_return(storage: Storage, path: Path) -> bool:
     """Whether a transform returned the object that keeps the value: no statement inside wrote it anywhere."""
-    if storage.how not in ("returned", "closure") or not path.steps:
+    if storage.how not in ("returned", "closure") or path.root_kind not in ("namespace", "history", "module"):
         return False
-    return path.steps[-1].kind in ("global", "frame_local", "item") and any(
+    return any(
         s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1]
     )
 
@@ -411,6 +487,43 @@ def _in_custom_rule(step: Step, places: Places) -> bool:
     return False
 
 
+def _given_to_callback(step: Step, places: Places) -> bool:
+    """Whether a function is an argument of ``jax.debug.callback``, ``pure_callback`` or ``io_callback``."""
+    if step.filename is None or step.line is None:
+        return False
+    name = _function_name(step)
+    node = places.definition(step.filename, step.line, name)
+    return node is not None and _is_callback_argument(places.syntax(step.filename), node, name)
+
+
+def _stored_by_callback(storage: Storage, places: Places) -> bool:
+    """Whether the storing statement stands in a function that is given to a host callback."""
+    if storage.filename is None or storage.statement is None or storage.place is None:
+        return False
+    syntax = places.syntax(storage.filename)
+    write = next((w for w in syntax.writes if w.line == storage.statement.lineno and w.function is not None), None)
+    if write is None or write.function is None:
+        return False
+    return _is_callback_argument(syntax, write.function, getattr(write.function, "name", "<lambda>"))
+
+
+def _is_callback_argument(syntax: Syntax, function: FunctionNode, name: str) -> bool:
+    for call in ast.walk(syntax.tree):
+        if isinstance(call, ast.Call) and (last_name(call.func) or "").endswith("callback"):
+            for argument in call.args:
+                if argument is function or (isinstance(argument, ast.Name) and argument.id == name):
+                    return True
+    return False
+
+
+def _names_a_seed(storage: Storage) -> bool:
+    """Whether the statement writes a variable that is called a seed or a random state."""
+    if not isinstance(storage.statement, ast.Assign):
+        return False
+    target = ast.unparse(storage.statement.targets[0]).lower()
+    return any(word in target for word in ("seed", "rng", "prng"))
+
+
 _RULES = ("custom_vjp", "custom_jvp", "custom_gradient", "defvjp", "defjvp", "defjvps", "def_fwd", "def_bwd", "def_jvp")
 
 
@@ -420,6 +533,42 @@ def _mentions_rule(node: ast.expr) -> bool:
         for part in ast.walk(node)
         if isinstance(part, ast.Attribute | ast.Name)
     )
+
+
+def _flatten_place(steps: Sequence[Step], places: Places) -> Place | None:
+    """Where the pytree class puts its static part: the return of its hand-written flatten function, or None."""
+    for step in reversed(steps):
+        if step.kind != "attribute":
+            continue
+        name = step.type.rpartition(".")[2]
+        for filename in places.sources.filenames():
+            syntax = places.syntax(filename)
+            flatten = _flatten_function(syntax, name)
+            if flatten is None:
+                continue
+            if isinstance(flatten, ast.Lambda):
+                return places.in_text(filename, flatten.lineno, flatten.col_offset, "<lambda>")
+            returns = [n for n in ast.walk(flatten) if isinstance(n, ast.Return)]
+            if len(returns) == 1:
+                return places.in_text(filename, returns[0].lineno, returns[0].col_offset, flatten.name)
+    return None
+
+
+def _flatten_function(syntax: Syntax, class_name: str) -> ast.FunctionDef | ast.Lambda | None:
+    for node in ast.walk(syntax.tree):
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            found = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "tree_flatten"]
+            if found:
+                return found[0]
+        if isinstance(node, ast.Call) and len(node.args) >= 2 and (last_name(node.func) or "").startswith("register_pytree"):
+            first, flatten = node.args[:2]
+            if not (isinstance(first, ast.Name) and first.id == class_name):
+                continue
+            if isinstance(flatten, ast.Lambda):
+                return flatten
+            if isinstance(flatten, ast.Name):
+                return next((f for f in syntax.functions if isinstance(f, ast.FunctionDef) and f.name == flatten.id), None)
+    return None
 
 
 def _pytree_class(steps: Sequence[Step], check: LeakCheck) -> str | None:

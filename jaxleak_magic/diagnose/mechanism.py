@@ -23,6 +23,7 @@ class MechanismFacts:
         given_to_transform: the closure was given to an inner transform or a solver, and nothing keeps it.
         came_out_by_return: the object that keeps it was returned by the transform.
         random_value: the value was made by ``jax.random`` or is a key.
+        callback: a function that is called back from the compiled program holds or stores it.
     """
 
     steps: Sequence[Step]
@@ -32,6 +33,7 @@ class MechanismFacts:
     given_to_transform: bool = False
     came_out_by_return: bool = False
     random_value: bool = False
+    callback: bool = False
 
 
 def mechanism(facts: MechanismFacts) -> str:
@@ -41,13 +43,15 @@ def mechanism(facts: MechanismFacts) -> str:
     closure = "closure_cell" in kinds
     if facts.custom_rule:
         return "custom_vjp_closure"
+    if facts.callback or any("callback" in (step.module or "") for step in facts.steps):
+        return "callback"
     if facts.given_to_transform:
         return "closure_over_outer_transform"
     if facts.came_out_by_return and any(k in ("attribute", "pytree_aux", "item") for k in kinds):
         return "closure_in_aux_data" if closure else "pytree_static_field"
     if "cache" in kinds and any("lru_cache" in step.type for step in facts.steps):
         return "lru_cache"
-    if _fills_a_dict_once(facts):
+    if _fills_a_dict_once(facts) and "argument_default" not in kinds:
         return "dict_memo"
     if facts.random_value and how in ("attribute", "item", "global", "nonlocal") and not closure:
         return "rng_state"
@@ -59,15 +63,14 @@ def mechanism(facts: MechanismFacts) -> str:
         return "generator"
     if any("partial" in step.type for step in facts.steps[:2] if step.kind == "partial"):
         return "partial_object"
-    if any("callback" in (step.module or "") for step in facts.steps):
-        return "callback"
     if "weak" in kinds:
         return "weak_registry"
     if any(step.type in ("_thread._local", "threading.local") for step in facts.steps):
         return "host_thread"
     if how == "nonlocal":
         return "nonlocal_write"
-    if closure or how in ("closure",) or ("bound_method" in kinds and how != "attribute"):
+    callable_kept = closure or "partial" in kinds or ("bound_method" in kinds and how != "attribute")
+    if callable_kept or how == "closure":
         return "closure_escape"
     return {
         "attribute": "attribute_write",

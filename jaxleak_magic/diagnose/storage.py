@@ -16,7 +16,7 @@ from jaxleak_magic.diagnose.syntax import FunctionNode, Syntax, Write
 from jaxleak_magic.diagnose.trace_stack import Places
 from jaxleak_magic.heap import Step
 
-_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__setstate__", "tree_unflatten", "setup"})
+_CONSTRUCTORS = frozenset({"__init__", "__new__", "__post_init__", "__setstate__", "tree_unflatten"})
 _CONTAINERS = frozenset({"item", "key", "weak"})
 
 
@@ -74,11 +74,12 @@ class StorageFinder:
         self._created_file = created_file
         self._traced = traced
 
-    def find(self, steps: Sequence[Step]) -> Storage:
+    def find(self, steps: Sequence[Step], given: bool = False) -> Storage:
         """The storage of a path.
 
         Args:
             steps: tracer to root.
+            given: the value was handed to a transform or a solver by a closure, and nothing keeps it.
         """
         for index, step in enumerate(steps):
             found = self._write_into(steps, index, step)
@@ -89,7 +90,7 @@ class StorageFinder:
                 return memo
             if step.kind == "global":
                 break
-        return self._returned(steps)
+        return self._returned(steps, given)
 
     def _write_into(self, steps: Sequence[Step], index: int, step: Step) -> _Candidate | None:
         if step.kind in ("attribute", "class_attribute"):
@@ -108,7 +109,10 @@ class StorageFinder:
         if step.kind == "closure_cell":
             return self._choose([c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Nonlocal)])
         if step.kind == "global":
-            return self._choose([c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Global)])
+            found = [c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Global)]
+            if step.holder.startswith("module "):
+                found += [c for c in self._writes("attribute", bare(step.name)) if not self._constructs(c)]
+            return self._choose(found)
         if step.kind == "other" and step.name:  # a context variable, a queue: written through a method
             return self._choose([c for c in self._writes("call", bare(step.name)) if c.write.function is not None])
         return None
@@ -166,14 +170,16 @@ class StorageFinder:
 
     def _variable(self, steps: Sequence[Step], index: int, write: Write) -> str | None:
         first = steps[0]
-        user_closure = first.kind == "closure_cell" and self._is_user(first.filename)
-        if user_closure and (index > 0 or write.kind == "name"):
-            return bare(first.name)
+        inside = [s for s in steps[: index + (write.kind == "name")] if s.kind == "closure_cell" and self._is_user(s.filename)]
+        if inside and first.kind in ("closure_cell", "item"):
+            return bare(inside[0].name)
         if index > 0 and first.kind == "attribute" and first.name and not _library_step(first, self._places):
             return bare(first.name)
-        if write.value_name is not None and (index == 0 or not user_closure):
-            inner = steps[0] if index == 0 else None
-            return write.value_name if inner is not None or first.kind != "attribute" else bare(first.name)
+        created = self.created_target()
+        if created is not None and write.value is not None and _mentions(write.value, created):
+            return created
+        if write.value_name is not None and (index == 0 or not inside):
+            return write.value_name
         if index > 0:
             named = self._first_user_name(steps[:index], write)
             if named is not None:
@@ -232,15 +238,17 @@ class StorageFinder:
                         return Storage(place, "memo", variable, True, filename)
         return None
 
-    def _returned(self, steps: Sequence[Step]) -> Storage:
+    def _returned(self, steps: Sequence[Step], given: bool) -> Storage:
         """No write fits: the value left its function as, or inside, what the function returned."""
         closure = next((s for s in steps if s.kind == "closure_cell" and self._is_user(s.filename)), None)
         variable = bare(steps[0].name) if steps and steps[0].kind == "closure_cell" and closure is steps[0] else None
-        if closure is not None and closure.filename is not None and closure.line is not None:
-            escape = self._closure_escape(closure)
+        returned = None if given else self._return_of_traced()
+        if closure is not None and (returned is None or steps[-1].kind != "global"):
+            escape = self._closure_escape(closure, given)
             if escape is not None:
                 return Storage(escape, "closure", variable or bare(closure.name), filename=closure.filename)
-        returned = self._return_of_traced()
+        if closure is not None:
+            variable = variable or bare(closure.name)
         variable = variable or self._named_on_the_way(steps)
         if returned is None:
             return Storage(None, "unknown", variable)
@@ -258,7 +266,7 @@ class StorageFinder:
         first = next((s for s in steps if s.kind == "attribute" and not _library_step(s, self._places)), None)
         return bare(first.name) if first is not None else None
 
-    def _closure_escape(self, step: Step) -> Place | None:
+    def _closure_escape(self, step: Step, given: bool) -> Place | None:
         """The last statement of the enclosing function that passes the closure on: return, store or call."""
         if step.filename is None or step.line is None:
             return None
@@ -270,13 +278,15 @@ class StorageFinder:
         if isinstance(function, ast.Lambda):
             statement = syntax.statement(function)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-                return self._last_use(step.filename, syntax, statement.targets[0].id, statement) or self._of(
+                return self._last_use(step.filename, syntax, statement.targets[0].id, statement, given) or self._of(
                     step.filename, statement
                 )
             return self._of(step.filename, statement) if statement is not None else None
-        return self._last_use(step.filename, syntax, function.name, function)
+        return self._last_use(step.filename, syntax, function.name, function, given)
 
-    def _last_use(self, filename: str, syntax: Syntax, name: str, definition: ast.stmt) -> Place | None:
+    def _last_use(
+        self, filename: str, syntax: Syntax, name: str, definition: ast.stmt, given: bool
+    ) -> Place | None:
         around = syntax.function_around(definition)
         if around is None:
             return None
@@ -291,9 +301,9 @@ class StorageFinder:
             return None
         statement = syntax.statement(uses[-1])
         target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-        if isinstance(target, ast.Name) and target.id != name and statement is not None:
+        if isinstance(target, ast.Name) and target.id != name and statement is not None and not given:
             # What it was put into is passed on in turn: `wrapped = jax.jit(f); return wrapped`.
-            onward = self._last_use(filename, syntax, target.id, statement)
+            onward = self._last_use(filename, syntax, target.id, statement, given)
             if onward is not None and _is_return_at(syntax, onward.line, self._places, filename):
                 return onward
         return self._of(filename, statement) if statement is not None else None
@@ -332,6 +342,10 @@ def bare(name: str | None) -> str:
         if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
     return text
+
+
+def _mentions(expression: ast.expr, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(expression))
 
 
 def _library_step(step: Step, places: Places) -> bool:

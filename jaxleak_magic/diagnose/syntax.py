@@ -175,6 +175,8 @@ class Syntax:
             if name is not None:
                 value = node.args[-1] if node.args else None
                 yield self._write("call", name, node, value, method=node.func.attr)
+        elif last_name(node.func) == "finalize" and len(node.args) >= 2:
+            yield self._write("call", "finalize", node, node.args[-1], method="finalize")
         elif isinstance(node.func, ast.Attribute) and node.func.attr == "set" and len(node.args) == 1:
             name = last_name(node.func.value)
             if name is not None:

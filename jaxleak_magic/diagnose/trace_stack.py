@@ -54,6 +54,11 @@ class Places:
         function = None if qualname in (None, "<module>") else qualname
         return self.sources.place(filename, line, column, function)
 
+    def in_text(self, filename: str, line: int, byte_column: int, function: str | None) -> Place:
+        """The place of a line of the user's text (not of the code object)."""
+        raw = line + line - self.sources.line_in_text(filename, line)
+        return self.of_line(filename, raw, byte_column, function)
+
     def of_definition(self, filename: str, first_line: int, name: str, qualname: str | None = None) -> Place:
         """The ``def`` or ``lambda`` line of a function: below its decorators."""
         node = self.definition(filename, first_line, name)
@@ -88,7 +93,8 @@ def traces_around(trace: object, census: Census) -> list[tuple[object, Birth | N
         birth = census.birth_of(trace)
         found.append((trace, birth))
         parent = _jax.parent_of(trace)
-        if parent is None and birth is not None and birth.parent is not None:
+        cut = parent is None or type(parent).__name__ == "EvalTrace"
+        if cut and birth is not None and birth.parent is not None:
             parent = birth.parent.ref()
         trace = parent
     return found[::-1]
