@@ -219,6 +219,29 @@ class ClassFact:
 
 
 @dataclass(frozen=True)
+class CapturedValue:
+    """What a free variable of the innermost function held.
+
+    Attributes:
+        name: the free variable.
+        type: ``"tracer"`` for a tracer, else the type's name (``"dict"``, ``"Spring"``).
+        dtype: the tracer's dtype, or None.
+    """
+
+    name: str
+    type: str
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class NameFact:
+    """A name of the user's namespace and the full name of the library object that it is bound to (``jax.numpy``)."""
+
+    name: str
+    full_name: str
+
+
+@dataclass(frozen=True)
 class LeakFacts:
     """Plain facts that the rewriting room starts from; not part of the JSON form.
 
@@ -229,6 +252,9 @@ class LeakFacts:
         in_aux_data: whether the path runs through the aux data of a pytree.
         differentiated: whether a JVP or Linearize level is in the value's stack.
         access: expression that reaches the holder from the namespace, e.g. ``learners.schedule``, or None.
+        values: what each of ``all_captured`` held.
+        names: modules, functions and classes of libraries that names of the namespace are bound to; needed for names that
+            no recorded text imports.
     """
 
     captured: tuple[FunctionFact, ...] = ()
@@ -237,6 +263,8 @@ class LeakFacts:
     in_aux_data: bool = False
     differentiated: bool = False
     access: str | None = None
+    values: tuple[CapturedValue, ...] = ()
+    names: tuple[NameFact, ...] = ()
 
 
 @dataclass(frozen=True)
