@@ -37,6 +37,7 @@ class Row:
         keeps_closures: whether JAX lets the callable close over values of an outer transform.
         methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
             slot where ``slot_parameter`` is set.
+        floats_only: whether the handed-on operands must be floats where the call is differentiated.
         keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
     """
 
@@ -53,6 +54,7 @@ class Row:
     keeps_closures: bool = True
     methods: tuple[tuple[str, int], ...] = ()
     keywords_pass: bool = True
+    floats_only: bool = False
 
 
 _NUMBERS_OF_JIT = ("static_argnums", "donate_argnums")
@@ -67,7 +69,7 @@ def _jaxopt(*names: str, keyword: str = "fun", methods: tuple[tuple[str, int], .
 
 ROWS: tuple[Row, ...] = (
     Row(("jax.jit", "equinox.filter_jit"), "calls", 0, "fun", numbers=_NUMBERS_OF_JIT,
-        refuse_with=("in_shardings", "donate_argnames", "static_argnames", "donate")),
+        refuse_with=("in_shardings", "donate")),
     Row(("jax.checkpoint", "equinox.filter_checkpoint"), "calls", 0, "fun", numbers=("static_argnums",)),
     Row(("jax.grad", "jax.value_and_grad"), "calls", 0, "fun", numbers=("argnums",)),
     Row(("jax.jacfwd", "jax.jacrev", "jax.hessian", "jax.jacobian"), "calls", 0, "fun", numbers=("argnums",)),
@@ -77,7 +79,8 @@ ROWS: tuple[Row, ...] = (
     Row(("jax.debug.callback",), "operands", 0, "callback", operands_from=1, keeps_closures=False),
     Row(("jax.pure_callback", "jax.experimental.io_callback"), "operands", 0, "callback", operands_from=2,
         keeps_closures=False),
-    Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False),
+    Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False,
+        floats_only=True),
     Row(("jax.scipy.optimize.minimize",), "args_tuple", 0, "fun", slot=("args", 2)),
     Row(("optimistix.minimise", "optimistix.least_squares", "optimistix.root_find", "optimistix.fixed_point"),
         "args_slot", 0, "fn", slot=("args", 3), slot_parameter=1),

@@ -81,6 +81,8 @@ class Flow:
         variables: the names that must reach it.
         owners: the scope that binds each of them.
         fields: (class, attribute) pairs that may hold the function once its field is a pytree child.
+        no_floats: variables that are not certainly of a floating dtype.
+        no_pytrees: variables whose objects JAX would not take as an argument.
         probing: only look where the function goes, whether or not the values can reach it there.
     """
 
@@ -90,6 +92,8 @@ class Flow:
     owners: dict[str, Scope]
     fields: frozenset[tuple[str, str]] = frozenset()
     probing: bool = False
+    no_floats: frozenset[str] = frozenset()
+    no_pytrees: frozenset[str] = frozenset()
     uses: list[Use] = field(default_factory=list)
     carriers: list[FunctionNode] = field(default_factory=list)
     stores: list[Location] = field(default_factory=list)
@@ -210,6 +214,8 @@ class Flow:
             return
         if shape.solver is not None or shape.many:
             raise self._unknown(call)
+        if self.no_pytrees and shape.wrappers:
+            raise self._no_argument(call)
         values = self._reach(call, may_map=True)
         if any(axis is not None for axis in self._axes(call)):
             if shape.mapped or call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
@@ -243,6 +249,14 @@ class Flow:
             raise self._unknown(node)
         if not row.keeps_closures:
             self.keeps_closures = False
+        if self.no_pytrees:
+            raise self._no_argument(call)
+        if row.floats_only and self.no_floats and not self.probing:
+            raise Refused(
+                f"`{self._text(call.func)}` takes only floating-point arguments where it is differentiated, and "
+                f"{listed(sorted(self.no_floats))} may be an integer. Compute what `{self.name}` needs of it as a float "
+                f"before the call, and pass that."
+            )
         self._check_options(row, call)
         if row.way == "calls":
             self._value(call, replace(shape, wrappers=(*shape.wrappers, (row, call))))
@@ -312,14 +326,51 @@ class Flow:
 
     def _stored(self, target: ast.expr, node: ast.expr, shape: Shape) -> None:
         if isinstance(target, ast.Name):
-            self._name(self.program.scope_at[target], target.id, shape)
+            scope = self.program.scope_at[target]
+            owner = scope.lookup(target.id)
+            if owner is not None and owner is not scope:  # written through ``global`` or ``nonlocal``
+                for load in self.program.loads(owner, target.id):
+                    self._check_order(target, load)
+            self._name(scope, target.id, shape)
             return
         location = location_of(self.program, target)
         if location is None:
             raise self._unknown(node)
         self.stores.append(location)
         for load in location.loads():
+            if not isinstance(self.program.parent[load], ast.Compare):
+                self._check_order(target, load)
             self._value(load, shape)
+
+    def _check_order(self, target: ast.expr, load: ast.expr) -> None:
+        """The function that a load finds must be the one that the same run of the code around it stored.
+
+        A memo is the exception: it means the value of now, though it keeps that of its first run.
+        """
+        storing, loading = self.program.scope_at[target].function(), self.program.scope_at[load].function()
+        if loading is None or storing is None:
+            return
+        text = self.program.text_of[target]
+        after = text is self.program.text_of[load] and text.start(load) > text.stop(target)
+        if not loading.is_inside(storing) or not after or not self._is_always_stored(target, storing):
+            raise Refused(
+                f"What `{self._text(target)}` holds when line {load.lineno} reads it may be from an earlier run. "
+                f"Store a function that takes {self._values()} as an argument, and pass the right value at each call."
+            )
+        if self.program.scope_at[load].is_inside(self.program.own_scope[self.function]):
+            raise Refused(f"`{self.name}` calls what `{self._text(target)}` held before. Pass {self._values()} by hand.")
+
+    def _is_always_stored(self, target: ast.expr, storing: Scope) -> bool:
+        node: ast.AST = target
+        while node is not storing.node:
+            above = self.program.parent[node]
+            if isinstance(above, ast.If):
+                if node in above.orelse or not _is_memo_test(above.test):
+                    return False
+            elif isinstance(above, ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match | ast.IfExp):
+                return False
+            node = above
+        return True
 
     def _returned(self, node: ast.expr, shape: Shape) -> None:
         factory = self.program.enclosing_function(node)
@@ -414,6 +465,13 @@ class Flow:
     def _values(self) -> str:
         return listed(self.variables)
 
+    def _no_argument(self, call: ast.Call) -> Refused:
+        names = listed(sorted(self.no_pytrees))
+        return Refused(
+            f"{names} is an object that JAX does not take as an argument (line {call.lineno}). "
+            f"Pass the arrays in it to `{self.name}` instead, or register its class as a pytree."
+        )
+
     def _unknown(self, node: ast.expr) -> Refused:
         return Refused(
             f"On line {node.lineno}, `{self.name}` is used in a way that is not understood well enough. "
@@ -447,3 +505,14 @@ def _counts_from_the_front(node: ast.expr) -> bool:
     if isinstance(node, ast.Tuple | ast.List):
         return all(map(_counts_from_the_front, node.elts))
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 0
+
+
+def _is_memo_test(test: ast.expr) -> bool:
+    """``key not in cache`` or ``cache.attribute is None``: true only the first time."""
+    match test:
+        case ast.Compare(ops=[ast.NotIn()]):
+            return True
+        case ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            return True
+        case _:
+            return False

@@ -23,13 +23,29 @@ _MUTATORS = frozenset(
 
 @dataclass
 class Draft:
-    """Edits of several texts, and what they do in the words of a title."""
+    """Edits of several texts, and what they do.
+
+    Attributes:
+        edits: the edits of each text.
+        lifted: functions that got parameters.
+        bound: whether a function was bound with ``jax.tree_util.Partial``.
+        children: (class, attribute) pairs that became pytree children.
+        returned: (function, variable) pairs that are returned now.
+        kept: functions that may close over the values, since JAX lifts their closures itself.
+        kept_values: names by which those write the values.
+        new_parameters: new names of parameters of flatten and unflatten functions.
+        renamed_parameters: functions of which an unused parameter took the value's name.
+    """
 
     edits: dict[Text, list[TextEdit]] = field(default_factory=dict)
     lifted: list[FunctionNode] = field(default_factory=list)
     bound: bool = False
     children: list[tuple[str, str]] = field(default_factory=list)
     returned: list[tuple[str, str]] = field(default_factory=list)
+    kept: list[FunctionNode] = field(default_factory=list)
+    kept_values: set[str] = field(default_factory=set)
+    new_parameters: set[str] = field(default_factory=set)
+    renamed_parameters: list[FunctionNode] = field(default_factory=list)
 
     def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
         """Take up edits of one text."""
@@ -44,6 +60,8 @@ class Lift:
         function: the function that holds the values.
         variables: its free variables to lift.
         fields: (class, attribute) pairs on the leak's path, which may become pytree children.
+        no_floats: variables that are not certainly of a floating dtype.
+        no_pytrees: variables whose objects JAX would not take as an argument.
     """
 
     def __init__(
@@ -52,11 +70,15 @@ class Lift:
         function: FunctionNode,
         variables: Sequence[str],
         fields: frozenset[tuple[str, str]] = frozenset(),
+        no_floats: frozenset[str] = frozenset(),
+        no_pytrees: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.function = function
         self.variables = _in_order_of_use(program, function, variables)
         self.fields = fields
+        self.no_floats = no_floats & frozenset(self.variables)
+        self.no_pytrees = no_pytrees & frozenset(self.variables)
         self.draft = Draft()
 
     def run(self) -> Draft:
@@ -75,7 +97,11 @@ class Lift:
             flow = self._flow(function)
             self._emit(flow)
             returns += [r.returned for r in flow.reached if r.returned is not None]
-            waiting += [c for c in flow.carriers if c not in self.draft.lifted and not self._may_keep(c)]
+            self.draft.kept_values.update(each.text for each in flow.reached)
+            for carrier in flow.carriers:
+                if carrier in self.draft.lifted or carrier in self.draft.kept:
+                    continue
+                (self.draft.kept if self._may_keep(carrier) else waiting).append(carrier)
         self._emit_returns(returns)
         return self.draft
 
@@ -93,11 +119,35 @@ class Lift:
                 raise Refused(f"`{variable}` is bound by {where}. Bind it as an argument of `{name}` by hand.")
             self._check_variable(function, name, variable, owner)
             owners[variable] = owner
-        flow = Flow(self.program, function, self.variables, owners, self.fields)
+        flow = Flow(
+            self.program,
+            function,
+            self.variables,
+            owners,
+            self.fields,
+            no_floats=self.no_floats,
+            no_pytrees=self.no_pytrees,
+        )
         flow.run()
+        self._check_calls(flow)
         if not flow.uses and not flow.stores:
             raise Refused(f"No call of `{name}` was found, so there is no place to pass {listed(self.variables)}.")
         return flow
+
+    def _check_calls(self, flow: Flow) -> None:
+        function = flow.function
+        for node, scope in self.program.scope_at.items():
+            if isinstance(node, ast.Call) and scope.is_inside(self.program.own_scope[function]):
+                name = self.program.qualified(node.func)
+                if name in ("builtins.locals", "builtins.eval", "builtins.exec", "builtins.vars", "builtins.dir"):
+                    raise Refused(f"`{flow.name}` looks at its own names (line {node.lineno}). Pass its values by hand.")
+        if function.args.kwarg is None:
+            return
+        for use in flow.uses:
+            if isinstance(use.node, ast.Call) and any(
+                keyword.arg is None or keyword.arg in self.variables for keyword in use.node.keywords
+            ):
+                raise Refused(f"`{flow.name}` takes any keyword, one of which may be {listed(self.variables)} already.")
 
     def _check_variable(self, function: FunctionNode, name: str, variable: str, owner: Scope) -> None:
         if variable.startswith("__"):
@@ -225,6 +275,7 @@ class Lift:
         text = self.program.text_of[function]
         parameter = [*function.args.posonlyargs, *function.args.args][number]
         self.draft.add(text, insertions.replace(text, parameter, self.variables[0]))
+        self.draft.renamed_parameters.append(function)
         for use in flow.uses:
             if not isinstance(use.node, ast.Call):
                 continue
@@ -277,6 +328,8 @@ class Lift:
                 axes.append(use.node)
                 self._extend_axes(use, flow)
         elif use.kind in ("bind", "field"):
+            if flow.no_pytrees:
+                raise flow._no_argument(use.node)
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
             if partial is None and (partial := self._import_jax(use.node)) is None:
                 raise Refused(
@@ -410,6 +463,24 @@ class Lift:
                 f"`{keyword}` of `{flow._text(call.func)}` is not written as a tuple. Add {listed(names)} to it by hand."
             )
 
+    def _check_other_objects(self, definition: ast.ClassDef, attribute: str, flow: Flow) -> None:
+        """A field that is a child may hold no plain function any more, in no object of the class."""
+        bound = [use.node for use in flow.uses if use.kind == "field"]
+        owner = self.program.scope_at[definition]
+        for load in self.program.loads(owner, definition.name):
+            call = self.program.parent[load]
+            if isinstance(call, ast.Call) and call.func is load:
+                given = [*call.args, *(keyword.value for keyword in call.keywords)]
+                if not any(each in bound for each in given):
+                    raise Refused(
+                        f"Another `{definition.name}` is made on line {call.lineno}. Bind what its `{attribute}` gets with "
+                        f"`jax.tree_util.Partial` too, then make `{attribute}` a pytree child."
+                    )
+        for node in self.program.scope_at:
+            if isinstance(node, ast.Attribute) and node.attr.startswith("__") and isinstance(node.value, ast.Attribute):
+                if node.value.attr == attribute:
+                    raise Refused(f"`{attribute}.{node.attr}` is read (line {node.lineno}), which a bound function lacks.")
+
     def _emit_returns(self, returns: Sequence[Return]) -> None:
         """Let functions return values that are needed after their call, and bind them there."""
         for function in dict.fromkeys(r.function for r in returns):
@@ -460,6 +531,8 @@ class Lift:
         if (definition.name, attribute) in self.draft.children:
             return
         self.draft.children.append((definition.name, attribute))
+        self._check_other_objects(definition, attribute, flow)
+        self.draft.new_parameters |= {"children", "aux", "_"}
         for node, edit in move_to_children(self.program, definition, attribute):
             self.draft.add(self.program.text_of[node], [edit])
 

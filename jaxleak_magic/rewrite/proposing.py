@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxleak_magic.diagnose.model import Edit, Fix, Leak, SourceText
+from jaxleak_magic.diagnose.model import CapturedValue, Edit, Fix, Leak, SourceText
 from jaxleak_magic.rewrite.checks import check
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft, Lift
@@ -22,7 +22,7 @@ def propose(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> t
         everything.append(checked)
     title = f"Lift `{leak.variable or leak.facts.captured[0].variable}` to an argument"
     try:
-        program = Program(everything)
+        program = Program(everything, {fact.name: fact.full_name for fact in leak.facts.names})
         innermost = leak.facts.captured[0]
         function = program.function_at(innermost.name, innermost.place, innermost.variable)
         if function is None:
@@ -32,12 +32,34 @@ def propose(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> t
         free = program.free_names(function)
         variables = [v for v in dict.fromkeys((innermost.variable, *leak.facts.all_captured)) if v in free]
         fields = frozenset((c.name, c.attribute) for c in leak.facts.attributes)
-        lift = Lift(program, function, variables, fields)
+        held = _held(leak)
+        no_floats = frozenset(v for v in variables if not _is_float(held[v].dtype if v in held else None))
+        no_pytrees = frozenset(v for v in variables if v in held and held[v].type not in _PYTREES)
+        lift = Lift(program, function, variables, fields, no_floats, no_pytrees)
         draft = lift.run()
         check(program, draft, lift.variables)
         return (_fix(program, draft, lift.variables, name, checked),)
     except (Refused, Unreadable) as reason:
         return (Fix("lift_closure_to_argument", title, refusal=str(reason)),)
+
+
+_PYTREES = ("tracer", "dict", "list", "tuple")
+
+
+def _held(leak: Leak) -> dict[str, CapturedValue]:
+    """What the captured variables held, as far as the facts say."""
+    held = {value.name: value for value in leak.facts.values}
+    first = leak.facts.captured[0].variable
+    if first not in held:
+        links = leak.chains[0] if leak.chains else ()
+        before = [link for link in links[: next((i for i, n in enumerate(links) if n.kind == "closure_cell"), 0)]]
+        kind = "tracer" if not before else "dict" if all(n.kind in ("item", "key") for n in before) else "object"
+        held[first] = CapturedValue(first, kind, leak.tracer.dtype if kind == "tracer" else None)
+    return held
+
+
+def _is_float(dtype: str | None) -> bool:
+    return dtype is not None and dtype.startswith(("float", "bfloat", "complex"))
 
 
 def _fix(program: Program, draft: Draft, variables: Sequence[str], name: str, checked: SourceText) -> Fix:
