@@ -20,7 +20,7 @@ def show(old: str, new: str, uid: str, sample: Any = one_leak) -> Any:
     shell: Any = get_ipython()
     header = shell.parent_header
     text = header["content"]["code"]
-    cell = CellRef(header["metadata"]["cellId"], 1)
+    cell = CellRef(header["metadata"]["cellId"], 3)
     changed = text.replace(old, new)
     diff = "\n".join(difflib.unified_diff(text.splitlines(), changed.splitlines(), lineterm=""))
     edit = Edit(cell, None, changed, diff)

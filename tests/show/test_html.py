@@ -28,7 +28,7 @@ from jaxleak_magic.show.text import render_text
 
 TAGS = {"div", "style", "h3", "h4", "p", "pre", "span", "i", "b", "code", "small", "mark", "ul", "ol", "li", "dl", "dt"}
 TAGS |= {"dd", "details", "summary", "figure", "img", "footer"}
-ATTRIBUTES = {"class", "title", "src", "alt", "open", "data-jaxleak", "data-jaxleak-fix"}
+ATTRIBUTES = {"class", "title", "src", "alt", "open", "data-jaxleak", "data-jaxleak-fix", "style"}
 VOID = {"img", "meta", "br"}
 
 
@@ -72,6 +72,8 @@ def _judge(html: str) -> Seen:
     assert set(seen.tags) <= TAGS
     assert {name for name, _ in seen.attributes} <= ATTRIBUTES
     for name, value in seen.attributes:
+        if name == "style":
+            assert re.fullmatch(r"min-width:\d+px", value or "")
         if name == "src":
             assert (value or "").startswith("data:image/svg+xml;base64,")
     assert seen.tags.count("style") == 1
