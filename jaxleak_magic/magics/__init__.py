@@ -28,6 +28,7 @@ def unload(shell: InteractiveShell) -> None:
     if loaded is None:
         return
     loaded.checker.uninstall()
+    loaded.shower.close()
     for kind, name in _MAGICS:
         shell.magics_manager.magics[kind].pop(name, None)
     shell.magics_manager.registry.pop(_NAME, None)

@@ -12,7 +12,7 @@ from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.magics.checker import CellChecker
 from jaxleak_magic.magics.fixing import insert_fix, replace_running_cell
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, help_text, parse_options, split_expression
-from jaxleak_magic.magics.showing import show_report
+from jaxleak_magic.magics.showing import ReportShower
 
 
 @magics_class
@@ -22,6 +22,7 @@ class LeakcheckMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._shell = shell
+        self.shower = ReportShower(shell)
         self.checker = CellChecker(shell, self._present)
 
     @no_var_expand
@@ -50,7 +51,7 @@ class LeakcheckMagics(Magics):
         if expression:
             namespace = self._shell.user_ns if local_ns is None else local_ns
             return self.checker.run_expression(options, expression, namespace)
-        show_report(self._shell, self._last_report(), options)
+        self.shower.show(self._last_report(), options)
         return None
 
     @no_var_expand
@@ -69,7 +70,7 @@ class LeakcheckMagics(Magics):
         return self.checker.last_report
 
     def _present(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
-        show_report(self._shell, report, options)
+        self.shower.show(report, options)
         if options.fix is not None:
             replace_running_cell(self._shell, report, options.fix, raw_cell)
 
