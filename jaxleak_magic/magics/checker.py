@@ -131,7 +131,7 @@ class CellChecker:
         above = 0 if body.lstrip().startswith("%%") else whole.index + 1
         padded = "#\n" * above + body
         transformed = self._shell.transform_cell(padded)
-        count = self._shell.execution_count - 1
+        count = (outer.ref.execution_count if outer else None) or self._shell.execution_count
         name = self._shell.compile.cache(transformed, count, raw_code=padded)
         if outer:
             self.recorder.record_body(name, whole, outer, above - whole.index)
@@ -144,7 +144,7 @@ class CellChecker:
         __tracebackhide__ = True
         name, line = self._user_line()
         if name is None:
-            name = self._shell.compile.cache(expression, self._shell.execution_count - 1)
+            name = self._shell.compile.cache(expression, self._shell.execution_count)
         padded = "\n" * (line - 1) + self._shell.transform_cell(expression.rstrip().removesuffix(";"))
         return self._run_checked(name, options, self._evaluation(padded, name, local_ns))
 

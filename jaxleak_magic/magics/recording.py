@@ -46,7 +46,7 @@ class CellRecorder:
         history = self._shell.history_manager
         if history is None:
             return
-        running = self._shell.execution_count - 1
+        running = self._running_number
         pairs = zip(history.input_hist_raw, history.input_hist_parsed, strict=False)
         for count, (raw, transformed) in enumerate(pairs):
             if raw.strip():
@@ -55,9 +55,9 @@ class CellRecorder:
 
     def cell_info(self, info: Any) -> CellInfo:
         """What IPython's ``pre_run_cell`` event says of the cell that is about to run."""
-        count = self._shell.execution_count - (1 if info.store_history else 0)
+        count = self._running_number if info.store_history else self._shell.execution_count
         cell_id = getattr(info, "cell_id", None) or front_end_id(self._shell)
-        transformed = getattr(info, "transformed_cell", None) or info.raw_cell
+        transformed = getattr(info, "transformed_cell", None) or self._transformed(info.raw_cell)
         return CellInfo(info.raw_cell, transformed, CellRef(cell_id, count))
 
     def record(self, cell: CellInfo) -> str:
@@ -99,6 +99,19 @@ class CellRecorder:
         ends = [("\n" * n, "\n" * max(n, 1)) for n in range(10)]
         names = [self._file_name(raw + end, transformed + end_too, count) for end, end_too in ends]
         return next((name for name in names if self._shell.compile.format_code_name(name)), names[0])
+
+    def _transformed(self, raw: str) -> str:
+        """What IPython compiles, for versions whose event does not tell it (8.15)."""
+        try:
+            return self._shell.transform_cell(raw)
+        except Exception:  # Transformers of others may raise anything; IPython then compiles the raw text.
+            return raw
+
+    @property
+    def _running_number(self) -> int:
+        """``n`` of the running cell's ``In [n]``. IPython 9 counts up before a cell runs, 8 after it."""
+        hook: Any = self._shell.displayhook
+        return hook.prompt_count
 
     def _file_name(self, raw: str, transformed: str, count: int | None) -> str:
         return self._shell.compile.get_code_name(raw, transformed, count or 0)

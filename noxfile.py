@@ -1,0 +1,88 @@
+"""What can be done with a checkout: `nox -s demo`, `nox -s tests`, `nox -s lint`, `nox -s quickstart`.
+
+`nox -s tests` makes its environments by itself, on each JAX that is supported at both ends. A Python that is missing is
+fetched by uv where that is possible; else its tests are left out with a warning, under CI with a failure.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+# pyenv keeps its Pythons off the PATH; its shims answer only for the version that is switched on.
+os.environ["PATH"] = os.pathsep.join(
+    [os.environ.get("PATH", os.defpath), *sorted(glob.glob(str(Path.home() / ".pyenv" / "versions" / "*" / "bin")))]
+)
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "tests"]
+nox.options.error_on_missing_interpreters = bool(os.environ.get("CI"))
+
+GROUPS = nox.project.load_toml("pyproject.toml")["dependency-groups"]
+NEWEST = next((version for version in ("3.13", "3.12") if shutil.which(f"python{version}")), "3.13")
+OLDEST_IPYTHON = ["ipython==8.15.*", "ipykernel==6.29.*"]
+
+
+@nox.session
+@nox.parametrize(
+    "python,jax",
+    [("3.11", "0.7.2"), ("3.11", "0.10.2"), (NEWEST, "newest")],
+    ids=["oldest", "libraries", "newest"],
+)
+def tests(session: nox.Session, jax: str) -> None:
+    """All tests, on the oldest JAX and IPython, on JAX 0.10.2 with the libraries around it, and on the newest JAX."""
+    needed = ["-e", ".[graph]", *nox.project.dependency_groups({"dependency-groups": GROUPS}, "test")]
+    if jax != "newest":
+        needed += [f"jax=={jax}", f"jaxlib=={jax}"]
+    if jax == "0.7.2":
+        needed += OLDEST_IPYTHON
+    if jax == "0.10.2":
+        needed += GROUPS["libraries"]
+    session.install(*needed)
+    environment = {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
+    words = session.posargs or ["-n", "2", "--dist", "loadfile", "-q"]
+    session.run("python", "-m", "pytest", *words, env=environment)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff and strict pyright."""
+    session.install("-e", ".", *GROUPS["lint"])
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("pyright", "--pythonpath", shutil.which("python", path=session.bin) or sys.executable)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Check a leaking notebook and show the report: in JupyterLab where there is a display, else as text and HTML."""
+    session.install("-e", ".[graph]", "jupyterlab", "ipykernel")
+    check = ["python", "-m", "jaxleak_magic", "check", "notebooks/quickstart.ipynb"]
+    session.run(*check, env={"JAX_PLATFORMS": "cpu"}, success_codes=[1])
+    session.run(
+        *check, "--format", "html", "--output", "jaxleak-report.html", env={"JAX_PLATFORMS": "cpu"}, success_codes=[1]
+    )
+    print(f"\nThe same as a page: {Path('jaxleak-report.html').absolute()}")
+    if "--no-lab" not in session.posargs and _has_display():
+        session.run("jupyter", "lab", "notebooks/quickstart.ipynb")
+
+
+@nox.session
+def quickstart(session: nox.Session) -> None:
+    """Run notebooks/quickstart.ipynb anew and keep its outputs."""
+    session.install("-e", ".[graph]", "nbconvert", "ipykernel")
+    session.run(
+        *("jupyter", "nbconvert", "--to", "notebook", "--execute", "--inplace", "notebooks/quickstart.ipynb"),
+        env={"JAX_PLATFORMS": "cpu"},
+    )
+
+
+def _has_display() -> bool:
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
