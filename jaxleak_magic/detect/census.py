@@ -79,6 +79,7 @@ class Census:
         self.births: list[Birth] = []
         self._owners = owners
         self._by_trace: dict[int, Birth] = {}
+        self._by_group: dict[int, Birth] = {}
         self._made: dict[int, tuple[type, CodeType, int]] = {}
         self._rows: dict[int, tuple[CodeType, TransformFrame | None]] = {}
         self._undo = ExitStack()
@@ -103,6 +104,7 @@ class Census:
         """Forget everything that was recorded."""
         self.births.clear()
         self._by_trace.clear()
+        self._by_group.clear()
         self._made.clear()
         self._rows.clear()
 
@@ -138,6 +140,10 @@ class Census:
             birth.parent = None if current is None else self.birth_of(current)
             del current
             self._describe_call(birth, sys._getframe(2))
+            if birth.parent is None or birth.parent.trace_class == "EvalTrace":
+                birth.parent = self._running_around(birth, sys._getframe(2))
+            if birth.group:
+                self._by_group[birth.group] = birth
         except Exception as error:  # a fault of ours must never reach the user's cell
             birth.error = f"{type(error).__name__}: {error}"
 
@@ -166,14 +172,26 @@ class Census:
         if not own:
             return
         birth.transform, birth.group = own[-1][1].transform, id(own[-1][0])
+        caller = birth.called_by
         for api, row in reversed(own):
-            code, name = _function_of(api, row.function)
-            birth.function_name = name if code is not None else birth.function_name or name
-            if code is not None:
-                birth.function = code
-                break
-        if birth.function is not None and self._owners(birth.function) == "jax":
-            birth.called_by = "jax"
+            code, name, librarys = _function_of(api, row.function)
+            is_users = code is not None and self._owners(code) == "user"
+            if is_users or (birth.function is None and name is not None):
+                birth.function, birth.function_name = code, name
+                # The user calls a function that a library has transformed: `diffrax.diffeqsolve` is jitted by diffrax.
+                owner = None if code is None else self._owners(code)
+                birth.called_by = "jax" if owner == "jax" else "library" if owner == "library" and librarys else caller
+            if is_users:
+                return
+
+    def _running_around(self, birth: Birth, frame: FrameType | None) -> Birth | None:
+        """The birth whose transform is running around this one: shard_map hides the outer trace while it traces."""
+        while frame is not None:
+            around = self._by_group.get(id(frame))
+            if around is not None and around.group != birth.group and around.ref() is not None:
+                return around
+            frame = frame.f_back
+        return None
 
     def _record_tracer(self, tracer: Any) -> None:
         frame: FrameType | None = sys._getframe(2)
@@ -210,8 +228,11 @@ def _wrap_init(undo: ExitStack, cls: Any, record: Callable[[Any], None]) -> None
     undo.callback(setattr, cls, "__init__", original)
 
 
-def _function_of(frame: FrameType, path: str) -> tuple[CodeType | None, str | None]:
-    """Code and name of the function that a transform's frame was given; holds nothing of the frame afterwards."""
+def _function_of(frame: FrameType, path: str) -> tuple[CodeType | None, str | None, bool]:
+    """Code and name of the function that a transform's frame was given, and whether its own module has transformed it.
+
+    Holds nothing of the frame afterwards.
+    """
     first, *rest = path.split(".")
     values = frame.f_locals
     try:
@@ -222,12 +243,19 @@ def _function_of(frame: FrameType, path: str) -> tuple[CodeType | None, str | No
             found = object.__getattribute__(found, name)
         for function in _unwrapped(found):
             if type(function) is FunctionType:
-                return function.__code__, function.__name__
-        return None, _name_of(found)
+                return function.__code__, function.__name__, _is_replaced(function)
+        return None, _name_of(found), False
     except AttributeError:
-        return None, None
+        return None, None, False
     finally:
         found = values = None
+
+
+def _is_replaced(function: FunctionType) -> bool:
+    """Whether the function's module has, under its name, something else: the function is decorated there."""
+    code = function.__code__
+    known = function.__globals__.get(code.co_name)
+    return code.co_qualname == code.co_name and known is not None and known is not function
 
 
 def _unwrapped(function: Any) -> Iterator[Any]:
@@ -247,7 +275,7 @@ def _inner(function: Any) -> Any:
     if type(function) is functools.partial or functools.partial in type(function).__mro__:
         return functools.partial.func.__get__(function)  # type: ignore[attr-defined]
     if type(function) in (tuple, list) and function:
-        return function[0]
+        return next((each for each in function if type(each) is FunctionType), function[0])
     try:
         return object.__getattribute__(function, "__wrapped__")
     except AttributeError:

@@ -94,15 +94,20 @@ _QUALIFIED: dict[tuple[str, str], TransformFrame] = {
     ("jax/_src/custom_derivatives.py", "custom_vjp.__call__"): TransformFrame("custom_vjp", "self.fun"),
 }
 _LIBRARIES: dict[tuple[str, str], TransformFrame] = {
-    ("equinox/_jit.py", "_JitWrapper._call"): TransformFrame("eqx.filter_jit", "self.fn"),
-    ("equinox/_jit.py", "_JitWrapper.__call__"): TransformFrame("eqx.filter_jit", "self.fn"),
-    ("equinox/_jit.py", "_call"): TransformFrame("eqx.filter_jit", "jit_wrapper.fn"),
+    ("equinox/_jit.py", "_JitWrapper._call"): TransformFrame("eqx.filter_jit", "self._static_fun"),
+    ("equinox/_jit.py", "_JitWrapper.__call__"): TransformFrame("eqx.filter_jit", "self._static_fun"),
+    ("equinox/_jit.py", "_call"): TransformFrame("eqx.filter_jit", "jit_wrapper._static_fun"),
     ("equinox/_ad.py", "_ValueAndGradWrapper.__call__"): TransformFrame("eqx.filter_value_and_grad", "self._fun"),
     ("equinox/_ad.py", "_GradWrapper.__call__"): TransformFrame("eqx.filter_grad", "self._fun_value_and_grad._fun"),
     ("equinox/_ad.py", "filter_jvp"): TransformFrame("eqx.filter_jvp", "fn"),
     ("equinox/_ad.py", "filter_vjp"): TransformFrame("eqx.filter_vjp", "fun"),
     ("equinox/_ad.py", "_ClosureConvert.__call__"): TransformFrame("eqx.filter_closure_convert", "self.fn"),
     ("equinox/_vmap_pmap.py", "_VmapWrapper.__call__"): TransformFrame("eqx.filter_vmap", "self._fun"),
+    ("equinox/_ad.py", "_CheckpointWrapper.__call__"): TransformFrame("eqx.filter_checkpoint", "self._fun"),
+    ("equinox/internal/_loop/loop.py", "while_loop"): TransformFrame("eqx.while_loop", "body_fun"),
+    ("equinox/internal/_loop/loop.py", "scan"): TransformFrame("eqx.scan", "f"),
+    ("equinox/internal/_loop/checkpointed.py", "checkpointed_while_loop"): TransformFrame("eqx.while_loop", "body_fun"),
+    ("equinox/internal/_loop/bounded.py", "bounded_while_loop"): TransformFrame("eqx.while_loop", "body_fun"),
     ("equinox/_eval_shape.py", "filter_eval_shape"): TransformFrame("eqx.filter_eval_shape", "fun"),
     ("equinox/_make_jaxpr.py", "_MakeJaxpr.__call__"): TransformFrame("eqx.filter_make_jaxpr", "self.fn"),
     ("flax/nnx/transforms/compilation.py", "JitWrapped.__call__"): TransformFrame("nnx.jit", "self.fun"),
@@ -153,9 +158,18 @@ _BUILT_ON: dict[str, frozenset[str]] = {
 }
 
 
+_LOOP_PARTS = frozenset(
+    {"jit", "scan", "while_loop", "cond", "vmap", "jvp", "vjp", "linearize", "closure_convert", "make_jaxpr", "custom_vjp",
+     "custom_jvp", "eval_shape"}
+)
+"""What equinox's own loops are made of; they run several transforms over the user's body."""
+
+
 def is_built_on(outer: str, inner: str) -> bool:
     """Whether JAX, or a library, makes ``outer`` out of ``inner``, so that one call shows both: grad uses vjp."""
     base, inner = _base_name(outer), _base_name(inner)
+    if base != outer and base in ("while_loop", "scan") and inner in _LOOP_PARTS:
+        return True
     return (base != outer and inner == base) or inner in _BUILT_ON.get(outer, _BUILT_ON.get(base, ()))
 
 

@@ -41,7 +41,7 @@ from jaxleak_magic.diagnose.referrers import (
 )
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.diagnose.storage import Storage, StorageFinder, bare
-from jaxleak_magic.diagnose.syntax import FunctionNode, Syntax, last_name
+from jaxleak_magic.diagnose.syntax import FunctionNode, Syntax, first_line, last_name
 from jaxleak_magic.diagnose.trace_stack import Places, created_place, escaped_place, trace_stack
 from jaxleak_magic.diagnose.tracer_info import tracer_info
 from jaxleak_magic.heap import Path, Root, Step, context_roots, find_holders, frame_locals, frame_roots
@@ -90,9 +90,10 @@ def find_leaks(
     if dead is not None and error is not None:
         consequence = next((f for f in found if f.verdict == "leak" and f.trace is _jax.trace_of(dead)), None)
         if consequence is None:
-            consequence = _used_by_error(dead, error, check, namespace, extra_roots)
-            if consequence is not None:
-                found = [f for f in found if f.verdict == "leak"] + [consequence]
+            consequence = _promoted(found, dead, check, places) or _used_by_error(
+                dead, error, check, namespace, extra_roots, places
+            )
+            found = [f for f in found if f.verdict == "leak" and f is not consequence] + [consequence]
     groups = _grouped(found, check, places)
     leaks: list[Leak] = []
     leak_id: int | None = None
@@ -146,14 +147,46 @@ def _kept_tracers(
     return found
 
 
+def _promoted(found: Sequence[_Found], dead: object, check: LeakCheck, places: Places) -> _Found | None:
+    """A tracer that only a cache holds, through a closure of the user's, is a leak once the code fails for it."""
+    for each in found:
+        closures = [p for p in each.paths if p.steps[0].kind == "closure_cell" and _is_users(p.steps[0], check)]
+        if closures and (each.tracer is dead or each.trace is _jax.trace_of(dead)):
+            step = _innermost_user(closures[0].steps[0], places)
+            return _Found(each.tracer, each.trace, [_path_of(step), *closures], "leak", from_error=True)
+    return None
+
+
+def _innermost_user(step: Step, places: Places) -> Step:
+    """The function inside the closure that really uses the variable, where the closure only passes it on to one."""
+    if step.filename is None or step.line is None:
+        return step
+    function = places.definition(step.filename, step.line, _function_name(step))
+    if function is None:
+        return step
+    users = places.syntax(step.filename).nested_users(bare(step.name), function)
+    return _syntax_step(bare(step.name), users[0], step.filename, places) if len(users) == 1 else step
+
+
+def _is_users(step: Step, check: LeakCheck) -> bool:
+    return owner_of_step(step, check.owners) == "user"
+
+
 def _used_by_error(
-    dead: object, error: BaseException, check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any]
+    dead: object,
+    error: BaseException,
+    check: LeakCheck,
+    namespace: Mapping[str, Any],
+    extra_roots: Mapping[str, Any],
+    places: Places,
 ) -> _Found:
     """Who handed a dead tracer to the code that failed: a running closure, an object that a closure belongs to, a local."""
     trace = _jax.trace_of(dead)
     found = _running_closure(dead, trace, error, check)
     if found is None:
         found = _held_in_frames(dead, trace, error, check, namespace, extra_roots)
+    if found is None:
+        found = _only_capturing_function(dead, trace, check, places)
     if found is None:
         found = _local_variable(dead, trace, error, check)
     return found or _Found(dead, trace, [Path((), None, None, None, False, 0)], "leak", from_error=True)
@@ -167,13 +200,53 @@ def _running_closure(dead: object, trace: object, error: BaseException, check: L
         if check.owners(code) != "user" or not code.co_freevars:
             continue
         values = frame_locals(frame)
-        names = [name for name in code.co_freevars if values.get(name) is dead]
-        if names:
-            others = [name for name in code.co_freevars if id(type(values.get(name))) in classes]
-            return _Found(
-                dead, trace, [_path_of(_frame_step("closure_cell", names[0], "function", code))], "leak", True, names + others
-            )
+        for name in code.co_freevars:
+            step = _frame_step("closure_cell", name, "function", code)
+            if values.get(name) is dead:
+                others = [other for other in code.co_freevars if id(type(values.get(other))) in classes]
+                return _Found(dead, trace, [_path_of(step)], "leak", True, [name, *others])
+            attribute = _attribute_that_is(values.get(name), dead)
+            if attribute is not None:
+                return _Found(dead, trace, [_path_of(attribute, step)], "leak", True, [bare(attribute.name)])
     return None
+
+
+def _attribute_that_is(holder: object, value: object) -> Step | None:
+    """The attribute of an object of a user's class that is ``value``, read without running the class's code."""
+    try:
+        attributes = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return None
+    if type(attributes) is not dict:
+        return None
+    name = next((name for name, each in list(attributes.items()) if each is value and type(name) is str), None)
+    cls = type(holder)
+    return None if name is None else Step("attribute", name, cls.__name__, cls.__module__, cls.__name__)
+
+
+def _only_capturing_function(dead: object, trace: object, check: LeakCheck, places: Places) -> _Found | None:
+    """By syntax: the one nested function that uses the variable to which the value was assigned."""
+    created, is_argument = created_place(dead, trace, check.census, places)
+    filename = _file_of(created, places)
+    if created is None or filename is None or is_argument:
+        return None
+    syntax = places.syntax(filename)
+    statement = syntax.statement_at(created.line)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    around = None if statement is None else syntax.function_around(statement)
+    if not isinstance(target, ast.Name) or around is None:
+        return None
+    users = syntax.nested_users(target.id, around)
+    if len(users) != 1:
+        return None
+    return _Found(dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, [target.id])
+
+
+def _syntax_step(name: str, function: FunctionNode, filename: str, places: Places) -> Step:
+    called = getattr(function, "name", "<lambda>")
+    line = first_line(function)
+    raw = line + line - places.sources.line_in_text(filename, line)
+    return Step("closure_cell", name, "function", None, f"{called}()", filename, raw, called)
 
 
 def _local_variable(dead: object, trace: object, error: BaseException, check: LeakCheck) -> _Found | None:
@@ -200,8 +273,8 @@ def _frame_step(kind: Any, name: str, holder_type: str, code: CodeType) -> Step:
     )
 
 
-def _path_of(step: Step) -> Path:
-    return Path((step,), "frame", step.holder, 2, True, 1)
+def _path_of(*steps: Step) -> Path:
+    return Path(steps, "frame", steps[-1].holder, 2, True, len(steps))
 
 
 def _held_in_frames(
@@ -243,6 +316,8 @@ def _error_rank(path: Path, check: LeakCheck) -> tuple[int, int]:
     """0: a closure of the user's; 1: an object that the user's code reaches; 2: JAX's and libraries' own plumbing."""
     first = path.steps[0]
     user = owner_of_step(first, check.owners) == "user"
+    if path.root_kind == "module" and owner_of_module(path.root_name, check.owners) == "jax":
+        return (2, len(path.steps))
     if first.kind == "closure_cell" and user:
         return (0, len(path.steps))
     if first.kind in ("attribute", "item", "partial", "bound_method") and path.root_kind != "frame":

@@ -52,7 +52,7 @@ class SourceBook:
         """The lines of a recorded text or, for a file that was not recorded, what ``linecache`` has of it."""
         entry = self._entries.get(filename)
         if entry:
-            return entry.source.text.splitlines()
+            return source_lines(entry.source.text)
         return [line.rstrip("\r\n") for line in linecache.getlines(filename)]
 
     def place(self, filename: str, line: int, column: int | None = None, function: str | None = None) -> Place:
@@ -71,3 +71,8 @@ class SourceBook:
         if entry:
             return Place(entry.source.cell, entry.source.file, own_line, column, function, text)
         return Place(None, filename, own_line, column, function, text)
+
+
+def source_lines(text: str) -> list[str]:
+    """Lines as Python counts them: a form feed or U+2028 ends none, unlike in ``str.splitlines``."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")

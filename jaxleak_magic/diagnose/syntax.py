@@ -67,7 +67,7 @@ class Syntax:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.lines = text.splitlines()
+        self.lines = text.split("\n")
         self.tree = _parse(text)
         self._parents: dict[ast.AST, ast.AST] = {}
         for node in ast.walk(self.tree):
@@ -108,13 +108,14 @@ class Syntax:
         """All functions and lambdas of the text."""
         return [node for node in ast.walk(self.tree) if isinstance(node, FunctionNode)]
 
-    def function_at(self, first_line: int, name: str) -> FunctionNode | None:
-        """The function whose code object has this first line and name; None where two lambdas share the line.
+    def function_at(self, line: int, name: str) -> FunctionNode | None:
+        """The function whose code object has this line as its first, and this name; of several lambdas of one statement the first.
 
         ``co_firstlineno`` of a decorated function is its first decorator's line (Python >= 3.8).
         """
-        found = [f for f in self.functions if _first_line(f) == first_line and _name(f) == name]
-        return found[0] if len(found) == 1 else None
+        found = [f for f in self.functions if first_line(f) == line and _name(f) == name]
+        same_statement = len({id(self.statement(f)) for f in found}) == 1
+        return found[0] if same_statement else None
 
     def statement_at(self, line: int) -> ast.stmt | None:
         """The innermost statement that covers a line."""
@@ -137,6 +138,12 @@ class Syntax:
             n for n in ast.walk(inside) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Load)
         ]
         return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+
+    def nested_users(self, name: str, inside: FunctionNode) -> list[FunctionNode]:
+        """The functions nested in ``inside`` that use a variable of its."""
+        around = [self.function_around(use) for use in self.loads(name, inside)]
+        nested = [f for f in around if f is not None and f is not inside and not _binds(f, name)]
+        return list(dict.fromkeys(nested))
 
     def _writes_of(self, node: ast.AST) -> Iterator[Write]:
         if isinstance(node, ast.Assign):
@@ -225,9 +232,16 @@ def last_name(node: ast.expr) -> str | None:
     return None
 
 
-def _first_line(function: FunctionNode) -> int:
+def first_line(function: FunctionNode) -> int:
+    """``co_firstlineno`` of the function: the line of its first decorator (Python >= 3.8), else its own."""
     decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
     return min([function.lineno, *(d.lineno for d in decorators)])
+
+
+def _binds(function: FunctionNode, name: str) -> bool:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return any(argument is not None and argument.arg == name for argument in every)
 
 
 def _name(function: FunctionNode) -> str:

@@ -80,23 +80,25 @@ class Places:
         return next((i for i, text in enumerate(lines[:50]) if f"def {name}" in text), 0)
 
 
-def traces_around(trace: object, census: Census) -> list[tuple[object, Birth | None]]:
-    """The trace and those around it, outermost first, without the one that evaluates eagerly.
+def traces_around(trace: object, census: Census) -> list[tuple[str, Birth | None, object | None]]:
+    """Class name, birth and trace of the trace and those around it, outermost first, without the eager one.
 
-    ``parent_trace`` is followed where JAX keeps it; at shard_map it is cut, and the trace that was current at the birth
-    takes over.
+    ``parent_trace`` is followed where JAX keeps it. At shard_map it is cut: from there on the births tell, whose traces
+    may be gone.
     """
-    found: list[tuple[object, Birth | None]] = []
+    found: list[tuple[str, Birth | None, object | None]] = []
     seen: set[int] = set()
+    birth: Birth | None = None
     while trace is not None and id(trace) not in seen and type(trace).__name__ != "EvalTrace":
         seen.add(id(trace))
         birth = census.birth_of(trace)
-        found.append((trace, birth))
-        parent = _jax.parent_of(trace)
-        cut = parent is None or type(parent).__name__ == "EvalTrace"
-        if cut and birth is not None and birth.parent is not None:
-            parent = birth.parent.ref()
-        trace = parent
+        found.append((type(trace).__name__, birth, trace))
+        trace = _jax.parent_of(trace)
+    birth = None if birth is None else birth.parent
+    while birth is not None and birth.trace_class != "EvalTrace" and id(birth) not in seen:
+        seen.add(id(birth))
+        found.append((birth.trace_class, birth, None))
+        birth = birth.parent
     return found[::-1]
 
 
@@ -105,8 +107,7 @@ def trace_stack(trace: object, census: Census, places: Places) -> tuple[TraceLev
     around = traces_around(trace, census)
     levels: list[TraceLevel] = []
     previous: tuple[object, ...] | None = None
-    for index, (each, birth) in enumerate(around):
-        name = type(each).__name__
+    for index, (name, birth, each) in enumerate(around):
         innermost = index == len(around) - 1
         if birth is None or birth.transform is None:
             levels.append(_unknown_level(each, name))
@@ -126,8 +127,8 @@ def trace_stack(trace: object, census: Census, places: Places) -> tuple[TraceLev
     return tuple(levels)
 
 
-def _unknown_level(trace: object, name: str) -> TraceLevel:
-    function = _jax.debug_function(trace)
+def _unknown_level(trace: object | None, name: str) -> TraceLevel:
+    function = None if trace is None else _jax.debug_function(trace)
     return TraceLevel(_TRANSFORM_OF_CLASS.get(name, "?"), function[0] if function else None, None, name, (name,))
 
 
