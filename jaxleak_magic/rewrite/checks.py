@@ -99,6 +99,9 @@ def _anchor(text: Text, node: ast.AST) -> int:
             return text.start(node.generators[0].target)
         case ast.Lambda():
             return text.start(node)
+        case ast.ClassDef():
+            # a decorator may be put before it
+            return text.start(node.body[0])
         case _:
             return text.start(node)
 

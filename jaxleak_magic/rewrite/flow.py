@@ -148,6 +148,12 @@ class Flow:
             elif call.args:
                 name = None
         row = next((r for r in rows_of(name or "") if r.way == "calls" and r.position == 0), None)
+        if name in ("jax.custom_vjp", "jax.custom_jvp"):
+            raise Refused(
+                f"`{self.name}` has its own derivative rule, which would need a {'co' * (name == 'jax.custom_vjp')}tangent for "
+                f"{self._values()} too. Make it an argument of `{self.name}` and of its rules, and return its derivative "
+                f"there (zeros only where nothing is differentiated with respect to it)."
+            )
         if row is None:
             raise Refused(
                 f"`{self.name}` is decorated with `{self._text(decorator)}`, which is not known well enough. "

@@ -49,6 +49,13 @@ def append_parameters(text: Text, function: FunctionNode, names: Sequence[str]) 
     """Add parameters that can be given by position, after those that have no default."""
     arguments = function.args
     positional: list[ast.AST] = [*arguments.posonlyargs, *arguments.args]
+    if positional and not arguments.args:
+        # def f(a, /): after the slash, so that the value can also be given by name
+        comma = text.skip_filler(text.after_parentheses(text.stop(positional[-1]), _parameters_end(text, function)))
+        slash = text.skip_filler(comma + 1)
+        if text.masked[comma] != "," or text.masked[slash] != "/":
+            raise Unreadable("The head of a function is written in an unusual way.")
+        return [TextEdit(slash + 1, slash + 1, 0, "".join(f", {name}" for name in names))]
     if positional:
         return [_after(text, positional[-1], _parameters_end(text, function), names, positional)]
     if arguments.vararg is None and not arguments.kwonlyargs and arguments.kwarg is None:

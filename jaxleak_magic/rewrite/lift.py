@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.flow import Flow, Use, function_name
 from jaxleak_magic.rewrite.program import Program
-from jaxleak_magic.rewrite.pytree_classes import move_to_children
+from jaxleak_magic.rewrite.pytree_classes import is_unflatten_call, move_to_children
 from jaxleak_magic.rewrite.reaching import Return
 from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
@@ -34,6 +34,7 @@ class Draft:
         kept: functions that may close over the values, since JAX lifts their closures itself.
         kept_values: names by which those write the values.
         new_parameters: new names of parameters of flatten and unflatten functions.
+        registered: classes that became pytrees.
         renamed_parameters: functions of which an unused parameter took the value's name.
     """
 
@@ -46,6 +47,7 @@ class Draft:
     kept_values: set[str] = field(default_factory=set)
     new_parameters: set[str] = field(default_factory=set)
     renamed_parameters: list[FunctionNode] = field(default_factory=list)
+    registered: list[ast.ClassDef] = field(default_factory=list)
 
     def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
         """Take up edits of one text."""
@@ -469,7 +471,7 @@ class Lift:
         owner = self.program.scope_at[definition]
         for load in self.program.loads(owner, definition.name):
             call = self.program.parent[load]
-            if isinstance(call, ast.Call) and call.func is load:
+            if isinstance(call, ast.Call) and call.func is load and not is_unflatten_call(self.program, call):
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 if not any(each in bound for each in given):
                     raise Refused(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.insertions import replace
 from jaxleak_magic.rewrite.program import Program
@@ -69,6 +68,20 @@ def _annotated_fields(definition: ast.ClassDef) -> list[tuple[str, str]] | None:
     return [(name, name) for name in fields] or None
 
 
+def field_argument(definition: ast.ClassDef, call: ast.Call, attribute: str) -> ast.expr | None:
+    """The expression that a constructor call gives for a field, or None where it is not sure."""
+    fields = constructor_fields(definition) or []
+    for number, (parameter, name) in enumerate(fields):
+        if name != attribute:
+            continue
+        for keyword in call.keywords:
+            if keyword.arg == parameter:
+                return keyword.value
+        plain = not any(isinstance(a, ast.Starred) for a in call.args)
+        return call.args[number] if plain and number < len(call.args) else None
+    return None
+
+
 # -- flatten and unflatten ----------------------------------------------------------------------------------------------
 
 
@@ -93,6 +106,9 @@ def move_to_children(program: Program, definition: ast.ClassDef, attribute: str)
     Raises:
         Refused: where the class is registered in a form that is not understood.
     """
+    declared = _declared_static(program, definition, attribute)
+    if declared is not None:
+        return declared
     pair = _flatten_pair(program, definition)
     if pair is None:
         raise Refused(
@@ -282,3 +298,174 @@ def _rebuild(
             for a in attributes
         )
     return [(pair.rebuilt, edit) for edit in replace(text, pair.rebuilt, f"{constructor}({arguments})")]
+
+
+
+# -- fields that are declared static ------------------------------------------------------------------------------------
+
+_STATIC_OPTIONS = {"flax.struct.field": ("pytree_node", False), "equinox.field": ("static", True)}
+
+
+def _declared_static(
+    program: Program, definition: ast.ClassDef, attribute: str
+) -> list[tuple[ast.AST, TextEdit]] | None:
+    """Edits that take a field's ``static`` mark away, or move its name from ``meta_fields`` to ``data_fields``."""
+    for statement in definition.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as value) if name == attribute:
+                return _without_static(program, statement, value)
+            case _:
+                continue
+    return _moved_in_lists(program, definition, attribute)
+
+
+def _without_static(program: Program, statement: ast.AnnAssign, value: ast.Call) -> list[tuple[ast.AST, TextEdit]] | None:
+    name = program.qualified(value.func)
+    text = program.text_of[statement]
+    marks: list[ast.keyword] = []
+    for keyword in value.keywords:
+        if name in _STATIC_OPTIONS:
+            option, static = _STATIC_OPTIONS[name]
+            if keyword.arg == option and isinstance(keyword.value, ast.Constant) and keyword.value.value is static:
+                marks.append(keyword)
+        elif name == "dataclasses.field" and keyword.arg == "metadata" and _is_static_metadata(keyword.value):
+            marks.append(keyword)
+    if len(marks) != 1 or value.args:
+        return None
+    if len(value.keywords) == 1:
+        start = text.after_parentheses(text.stop(statement.annotation), text.start(value))
+        return [(statement, TextEdit(start, text.stop(value), 0, ""))]
+    number = value.keywords.index(marks[0])
+    if number + 1 < len(value.keywords):
+        return [(statement, TextEdit(text.start(marks[0]), text.start(value.keywords[number + 1]), 0, ""))]
+    before = text.after_parentheses(text.stop(value.keywords[number - 1].value), text.start(marks[0]))
+    return [(statement, TextEdit(before, text.after_parentheses(text.stop(marks[0]), text.stop(value) - 1), 0, ""))]
+
+
+def _is_static_metadata(node: ast.expr) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=[ast.keyword(arg="static", value=ast.Constant(value=True))]):
+            return True
+        case ast.Dict(keys=[ast.Constant(value="static")], values=[ast.Constant(value=True)]):
+            return True
+        case _:
+            return False
+
+
+def _moved_in_lists(program: Program, definition: ast.ClassDef, attribute: str) -> list[tuple[ast.AST, TextEdit]] | None:
+    calls = [d for d in definition.decorator_list if isinstance(d, ast.Call)]
+    owner = program.scope_at[definition]
+    for load in program.loads(owner, definition.name):
+        parent = program.parent[load]
+        if isinstance(parent, ast.Call) and parent.args[:1] == [load]:
+            calls.append(parent)
+    for call in calls:
+        names = [program.qualified(call.func), *(program.qualified(a) for a in call.args[:1])]
+        if "jax.tree_util.register_dataclass" not in names:
+            continue
+        given = {k.arg: k.value for k in call.keywords}
+        data, meta = given.get("data_fields"), given.get("meta_fields")
+        if not isinstance(data, ast.List | ast.Tuple) or not isinstance(meta, ast.List | ast.Tuple):
+            return None
+        text = program.text_of[call]
+        written = [e for e in meta.elts if isinstance(e, ast.Constant) and e.value == attribute]
+        if len(written) != 1:
+            return None
+        kept = [text.of(e) for e in meta.elts if e is not written[0]]
+        all_data = [*(text.of(e) for e in data.elts), text.of(written[0])]
+        edits = replace(text, meta, _sequence(meta, kept)) + replace(text, data, _sequence(data, all_data))
+        return [(call, edit) for edit in edits]
+    return None
+
+
+def _sequence(like: ast.List | ast.Tuple, items: list[str]) -> str:
+    if isinstance(like, ast.List):
+        return "[" + ", ".join(items) + "]"
+    return "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
+
+
+# -- values that sit in aux data without a function ---------------------------------------------------------------------
+
+
+def is_registered(program: Program, definition: ast.ClassDef) -> bool:
+    """Whether a class is a pytree as far as the texts show."""
+    if _flatten_pair(program, definition) is not None:
+        return True
+    names = {program.qualified(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list}
+    for decorator in definition.decorator_list:
+        if isinstance(decorator, ast.Call):
+            names |= {program.qualified(a) for a in decorator.args}
+    bases = {program.qualified(base) for base in definition.bases}
+    owner = program.scope_at[definition]
+    for load in program.loads(owner, definition.name):
+        parent = program.parent[load]
+        if isinstance(parent, ast.Call) and parent.func is not load:
+            names.add(program.qualified(parent.func))
+    known = {name for name in names | bases if name}
+    return any(
+        name.startswith("jax.tree_util.register") or name in ("flax.struct.dataclass", "flax.struct.PyTreeNode", "equinox.Module")
+        for name in known
+    )
+
+
+def class_named(program: Program, name: str) -> ast.ClassDef | None:
+    """The one class of the user's with this name."""
+    found = [node for node in program.own_scope if isinstance(node, ast.ClassDef) and node.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def register(program: Program, definition: ast.ClassDef) -> list[tuple[ast.AST, TextEdit]]:
+    """Edits that make a plain class a pytree whose only field is a child.
+
+    Raises:
+        Refused: where the class is more than a plain holder of one value.
+    """
+    fields = constructor_fields(definition)
+    methods = {s.name for s in definition.body if isinstance(s, ast.FunctionDef)}
+    special = methods & {"__eq__", "__hash__", "__setattr__", "__getattr__", "__getattribute__", "__new__", "tree_flatten"}
+    slots = any(isinstance(n, ast.Name) and n.id == "__slots__" for n in ast.walk(definition))
+    plain = not definition.bases and not definition.keywords and not definition.decorator_list
+    init = any(name == "__init__" for name in methods)
+    if fields is None or len(fields) != 1 or special or slots or not plain or not init:
+        raise Refused(
+            f"`{definition.name}` is no pytree and holds more than one plain value. Register it with "
+            f"`jax.tree_util.register_pytree_node_class`, its arrays as children, and make it a child itself."
+        )
+    decorator = program.spelling("jax.tree_util.register_pytree_node_class", definition)
+    text = program.text_of[definition]
+    start = text.start(definition)
+    indent = text.indent_of_line(start)
+    inner = text.indent_of_line(text.start(definition.body[0]))
+    if decorator is None or indent is None or inner is None:
+        raise Refused(f"Register `{definition.name}` as a pytree, with `{fields}` as a child.")
+    end, line = text.stop(definition), text.newline
+    step = inner[len(indent) :]
+    added = [
+        f"{inner}def tree_flatten(self):",
+        f"{inner}{step}return (self.{fields[0][1]},), None",
+        "",
+        f"{inner}@classmethod",
+        f"{inner}def tree_unflatten(cls, aux, children):",
+        f"{inner}{step}return cls(*children)",
+    ]
+    edits = [TextEdit(start, start, 0, f"@{decorator}{line}{indent}")]
+    edits.append(TextEdit(end, end, 0, line + line + line.join(added)))
+    return [(definition, edit) for edit in edits]
+
+
+def is_unflatten_call(program: Program, call: ast.Call) -> bool:
+    """Whether a constructor call is that of a registered unflatten function, or stands in the class itself."""
+    function = program.enclosing_function(call)
+    if function is None:
+        return False
+    if program.scope_at[function].kind == "class":
+        return getattr(function, "name", "") == "tree_unflatten"
+    uses: list[ast.AST] = [function]
+    if not isinstance(function, ast.Lambda):
+        owner = program.scope_at[function].lookup(function.name)
+        uses = list(program.loads(owner, function.name)) if owner is not None else []
+    parents = [program.parent.get(use) for use in uses]
+    return any(
+        isinstance(parent, ast.Call) and (program.qualified(parent.func) or "").startswith("jax.tree_util.register")
+        for parent in parents
+    )

@@ -1,0 +1,97 @@
+"""What the rules work on: one leak's facts, found again in the user's texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from jaxleak_magic.diagnose.model import CapturedValue, Leak, SourceText
+from jaxleak_magic.rewrite.flow import function_name
+from jaxleak_magic.rewrite.lift import Draft, Lift
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import listed
+from jaxleak_magic.rewrite.scopes import FunctionNode
+
+_ARGUMENTS = ("tracer", "dict", "list", "tuple")
+"""Types of captured values that JAX takes as arguments."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One leak and the program it is in.
+
+    Attributes:
+        leak: the leak with its facts.
+        program: all texts.
+    """
+
+    leak: Leak
+    program: Program
+
+    @classmethod
+    def of(cls, leak: Leak, sources: Sequence[SourceText]) -> Case:
+        """The case of a leak in the given texts."""
+        return cls(leak, Program(sources, {fact.name: fact.full_name for fact in leak.facts.names}))
+
+    @cached_property
+    def function(self) -> FunctionNode | None:
+        """The innermost function that holds the value, or None where the leak has none or it is not found for sure."""
+        if not self.leak.facts.captured:
+            return None
+        fact = self.leak.facts.captured[0]
+        return self.program.function_at(fact.name, fact.place, fact.variable)
+
+    @property
+    def function_name(self) -> str:
+        """That function in the user's words."""
+        return function_name(self.program, self.function) if self.function is not None else ""
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """Its free variables that held tracers, the leaked one first."""
+        if self.function is None:
+            return ()
+        free = self.program.free_names(self.function)
+        wanted = (self.leak.facts.captured[0].variable, *self.leak.facts.all_captured)
+        return tuple(name for name in dict.fromkeys(wanted) if name in free)
+
+    @cached_property
+    def fields(self) -> frozenset[tuple[str, str]]:
+        """(class, attribute) pairs on the leak's path."""
+        return frozenset((fact.name, fact.attribute) for fact in self.leak.facts.attributes)
+
+    @cached_property
+    def lifted(self) -> Draft:
+        """The lift of all variables out of the function; three rules offer it, by what it came to.
+
+        Raises:
+            Refused: where the meaning would not certainly stay.
+        """
+        assert self.function is not None
+        held = self._held()
+        no_floats = frozenset(v for v in self.variables if not _is_float(held[v].dtype if v in held else None))
+        no_arguments = frozenset(v for v in self.variables if v in held and held[v].type not in _ARGUMENTS)
+        return Lift(self.program, self.function, self.variables, self.fields, no_floats, no_arguments).run()
+
+    @property
+    def lift_title(self) -> str:
+        """The lift in the user's words."""
+        what = "an argument" if len(self.variables) == 1 else "arguments"
+        return f"Lift {listed(self.variables)} to {what} of `{self.function_name}`"
+
+    def _held(self) -> dict[str, CapturedValue]:
+        """What the captured variables held, as far as the facts say."""
+        held = {value.name: value for value in self.leak.facts.values}
+        first = self.leak.facts.captured[0].variable
+        if first not in held:
+            links = self.leak.chains[0] if self.leak.chains else ()
+            before = links[: next((i for i, link in enumerate(links) if link.kind == "closure_cell"), 0)]
+            in_containers = all(link.kind in ("item", "key") for link in before)
+            kind = "tracer" if not before else "dict" if in_containers else "object"
+            held[first] = CapturedValue(first, kind, self.leak.tracer.dtype if kind == "tracer" else None)
+        return held
+
+
+def _is_float(dtype: str | None) -> bool:
+    return dtype is not None and dtype.startswith(("float", "bfloat", "complex"))

@@ -1,0 +1,221 @@
+"""A closed-over value becomes an argument of the function, passed wherever the function is called."""
+
+from __future__ import annotations
+
+from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.rules import Example, Rule
+
+
+def propose(case: Case) -> tuple[str, Draft] | None:
+    """The lift, where nothing had to be bound."""
+    if case.function is None or case.lifted.bound:
+        return None
+    return case.lift_title, case.lifted
+
+
+_IMPORTS = "import jax\nimport jax.numpy as jnp\nimport jaxopt\nfrom jax.experimental.ode import odeint\n\n"
+
+EXAMPLES = (
+    Example(
+        "the objective of a solver gets its data through run",
+        _IMPORTS
+        + """\
+def adapt(start, features, labels):
+    def error(weights, anchor):  # features and labels by closure
+        return jnp.mean((features @ weights - labels) ** 2) + jnp.sum((weights - anchor) ** 2)
+
+    solver = jaxopt.GradientDescent(error, maxiter=5)
+    return solver.run(start, start).params
+""",
+        _IMPORTS
+        + """\
+def adapt(start, features, labels):
+    def error(weights, anchor, features, labels):  # features and labels by closure
+        return jnp.mean((features @ weights - labels) ** 2) + jnp.sum((weights - anchor) ** 2)
+
+    solver = jaxopt.GradientDescent(error, maxiter=5)
+    return solver.run(start, start, features, labels).params
+""",
+        function="error",
+        variables=("labels", "features"),
+    ),
+    Example(
+        "a host callback gets the value as an operand",
+        _IMPORTS
+        + """\
+@jax.jit
+def epoch(w):
+    loss = jnp.mean(w ** 2)
+    jax.debug.callback(lambda: log.append(loss))
+    return w
+""",
+        _IMPORTS
+        + """\
+@jax.jit
+def epoch(w):
+    loss = jnp.mean(w ** 2)
+    jax.debug.callback(lambda loss: log.append(loss), loss)
+    return w
+""",
+        function="<lambda>",
+        variables=("loss",),
+    ),
+    Example(
+        "odeint hands its further arguments on; functions that JAX lifts itself may keep the value",
+        _IMPORTS
+        + """\
+def loss(rate):
+    def one(y0):
+        return odeint(lambda y, t: -rate * y, y0, times)[-1]
+    return jax.vmap(one)(starts).sum()
+""",
+        _IMPORTS
+        + """\
+def loss(rate):
+    def one(y0):
+        return odeint(lambda y, t, rate: -rate * y, y0, times, rate)[-1]
+    return jax.vmap(one)(starts).sum()
+""",
+        function="<lambda>",
+        variables=("rate",),
+    ),
+    Example(
+        "a kept function takes the value at each call, which the cell returns for it",
+        _IMPORTS
+        + """\
+plans = {}
+
+def setup(k, m):
+    stiffness = k / m
+    def advance(x, dt=0.1):
+        return x - dt * stiffness * x
+    plans["euler"] = advance
+    return advance(1.0)
+
+moved = jax.jit(setup)(2.0, 4.0)
+plans["euler"](moved)
+""",
+        _IMPORTS
+        + """\
+plans = {}
+
+def setup(k, m):
+    stiffness = k / m
+    def advance(x, dt=0.1, *, stiffness):
+        return x - dt * stiffness * x
+    plans["euler"] = advance
+    return advance(1.0, stiffness=stiffness), stiffness
+
+moved, stiffness = jax.jit(setup)(2.0, 4.0)
+plans["euler"](moved, stiffness=stiffness)
+""",
+        function="advance",
+        variables=("stiffness",),
+    ),
+    Example(
+        "a mapped function gets its in_axes entry, a transform its argument",
+        _IMPORTS
+        + """\
+def outer(scale, rows):
+    def one(
+        row,
+        shift,
+    ):
+        return jnp.sum(row * scale + shift)
+
+    kept.append(jax.grad(one)(rows[0], 0.5))
+    return jax.vmap(one, in_axes=(0, None))(rows, 0.5)
+""",
+        _IMPORTS
+        + """\
+def outer(scale, rows):
+    def one(
+        row,
+        shift,
+        scale,
+    ):
+        return jnp.sum(row * scale + shift)
+
+    kept.append(jax.grad(one)(rows[0], 0.5, scale))
+    return jax.vmap(one, in_axes=(0, None, None))(rows, 0.5, scale)
+""",
+        function="one",
+        variables=("scale",),
+    ),
+    Example(
+        "a call whose callee is not known",
+        _IMPORTS
+        + """\
+def outer(scale, x):
+    def one(row):
+        return row * scale
+    return apply_somehow(one, x)
+""",
+        refusal="`one` is given to `apply_somehow`, and how that calls it is not known",
+        function="one",
+        variables=("scale",),
+    ),
+    Example(
+        "a value that is changed in place",
+        _IMPORTS
+        + """\
+def outer(x):
+    seen = []
+    def one(row):
+        seen.append(row)
+        return row
+    return one(x)
+""",
+        refusal="changes `seen` in place",
+        function="one",
+        variables=("seen",),
+    ),
+    Example(
+        "an integer for odeint, which differentiates its arguments",
+        _IMPORTS
+        + """\
+def endpoint(y0, power):
+    def rhs(y, t):
+        return -y ** power
+    return odeint(rhs, y0, times)[-1]
+""",
+        refusal="`power` may be an integer",
+        function="rhs",
+        variables=("power",),
+        dtype="int32",
+    ),
+    Example(
+        "a custom derivative, whose rule would need a cotangent for the value",
+        _IMPORTS
+        + """\
+def layer(width, x):
+    @jax.custom_vjp
+    def snap(v):
+        return jnp.round(v / width) * width
+    snap.defvjp(lambda v: (snap(v), None), lambda _, g: (g * width,))
+    return snap(x)
+""",
+        refusal="cotangent",
+        function="snap",
+        variables=("width",),
+    ),
+    Example(
+        "a stored function that may be an older one",
+        _IMPORTS
+        + """\
+table = {}
+
+def step(scale, x, fresh):
+    if fresh:
+        table["f"] = lambda v: v * scale
+    return table["f"](x)
+""",
+        refusal="may be from an earlier run",
+        function="<lambda>",
+        variables=("scale",),
+    ),
+)
+
+
+RULE = Rule("lift_closure_to_argument", propose, lambda case: case.lift_title, EXAMPLES)

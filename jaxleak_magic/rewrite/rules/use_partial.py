@@ -1,0 +1,100 @@
+"""A function that leaves its scope is bound with ``jax.tree_util.Partial``, so that what it captured becomes leaves."""
+
+from __future__ import annotations
+
+from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.rules import Example, Rule
+
+
+def propose(case: Case) -> tuple[str, Draft] | None:
+    """The lift, where the function had to be bound but no class had to change."""
+    if case.function is None or not case.lifted.bound or case.lifted.children:
+        return None
+    return case.lift_title + ", bound with `jax.tree_util.Partial`", case.lifted
+
+
+EXAMPLES = (
+    Example(
+        "a layer of a network",
+        """\
+import equinox as eqx
+import jax
+
+@eqx.filter_jit
+def build(xs):
+    spread = jax.numpy.ptp(xs)
+    return eqx.nn.Lambda(lambda h: h / spread)
+""",
+        """\
+import equinox as eqx
+import jax
+
+@eqx.filter_jit
+def build(xs):
+    spread = jax.numpy.ptp(xs)
+    return eqx.nn.Lambda(jax.tree_util.Partial(lambda spread, h: h / spread, spread))
+""",
+        function="<lambda>",
+        variables=("spread",),
+    ),
+    Example(
+        "a memo keeps the bare function, and each caller gets it bound to the value of now",
+        """\
+import jax
+
+bodies = {}
+
+def body_for(kind, gain):
+    if kind not in bodies:
+        def smooth(level, drive):
+            level = level + gain * (drive - level)
+            return level, level
+        bodies[kind] = smooth
+    return bodies[kind]
+
+@jax.jit
+def filtered(gain, drive):
+    return jax.lax.scan(body_for("rc", gain), 0.0, drive)[1]
+""",
+        """\
+import jax
+
+bodies = {}
+
+def body_for(kind, gain):
+    if kind not in bodies:
+        def smooth(gain, level, drive):
+            level = level + gain * (drive - level)
+            return level, level
+        bodies[kind] = smooth
+    return jax.tree_util.Partial(bodies[kind], gain)
+
+@jax.jit
+def filtered(gain, drive):
+    return jax.lax.scan(body_for("rc", gain), 0.0, drive)[1]
+""",
+        function="smooth",
+        variables=("gain",),
+    ),
+    Example(
+        "a value that changes after the function was made",
+        """\
+import equinox as eqx
+import jax
+
+def build(xs):
+    spread = xs[0]
+    layer = eqx.nn.Lambda(lambda h: h / spread)
+    spread = xs[1]
+    return layer
+""",
+        refusal="`spread` is assigned more than once",
+        function="<lambda>",
+        variables=("spread",),
+    ),
+)
+
+RULE = Rule(
+    "use_partial", propose, lambda case: case.lift_title + ", bound with `jax.tree_util.Partial`", EXAMPLES
+)

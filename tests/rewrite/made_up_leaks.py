@@ -1,0 +1,49 @@
+"""Leaks made by hand, as the diagnosis would describe them."""
+
+from __future__ import annotations
+
+from jaxleak_magic.diagnose.model import (
+    ClassFact,
+    Explanation,
+    FunctionFact,
+    Leak,
+    LeakFacts,
+    Place,
+    SourceText,
+    TraceLevel,
+    TracerInfo,
+)
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.scopes import first_line
+
+
+def made_up_leak(
+    source: SourceText,
+    function: str | None = None,
+    variables: tuple[str, ...] = (),
+    fields: tuple[tuple[str, str], ...] = (),
+    dtype: str = "float32",
+    transforms: tuple[str, ...] = ("jit",),
+    escaped_line: int | None = None,
+    others: tuple[SourceText, ...] = (),
+) -> Leak:
+    """A leak through the one function of this name that closes over the variables."""
+    captured: tuple[FunctionFact, ...] = ()
+    if function is not None:
+        program = Program([*others, source])
+        nodes = [
+            node
+            for node in program.functions()
+            if getattr(node, "name", "<lambda>") == function and set(variables) <= program.free_names(node)
+        ]
+        assert len(nodes) == 1, f"{len(nodes)} functions {function} close over {variables}"
+        home = program.text_of[nodes[0]].source
+        place = Place(home.cell, home.file, first_line(nodes[0]))
+        captured = (FunctionFact(function, function, variables[0], place),)
+    facts = LeakFacts(captured, variables, tuple(ClassFact(*field, None) for field in fields), bool(fields))
+    stack = tuple(TraceLevel(name, None, None, None) for name in transforms)
+    escaped = Place(source.cell, source.file, escaped_line) if escaped_line else None
+    variable = variables[0] if variables else fields[0][1] if fields else None
+    words = Explanation("", "", "", "")
+    tracer = TracerInfo("Tracer", dtype, (), dtype)
+    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, None, escaped, None, (), words, facts=facts)

@@ -1,0 +1,78 @@
+"""Each rule does on its own examples what they say."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from jaxleak_magic.diagnose.model import Fix, SourceText
+from jaxleak_magic.rewrite import propose_fixes
+from jaxleak_magic.rewrite.rules import Example, Rule, all_rules
+from tests.rewrite.made_up_leaks import made_up_leak
+
+EXAMPLES = [(rule, example) for rule in all_rules() for example in rule.examples]
+NAMES = [f"{rule.id}: {example.shows}" for rule, example in EXAMPLES]
+
+
+def fixes_for(example: Example, text: str) -> tuple[Fix, ...]:
+    source = SourceText(text, file="cell.py")
+    leak = made_up_leak(
+        source,
+        example.function,
+        example.variables,
+        example.fields,
+        example.dtype,
+        example.transforms,
+        example.escaped_line,
+    )
+    return propose_fixes(leak, [source], source)
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=NAMES)
+def test_example(rule: Rule, example: Example):
+    (fix,) = fixes_for(example, example.before)
+    if example.after is None:
+        assert example.refusal is not None
+        assert fix.refusal is not None and example.refusal in fix.refusal
+        assert (fix.source, fix.diff, fix.edits, fix.checked) == (None, None, (), None)
+    else:
+        assert fix.refusal is None, fix.refusal
+        assert fix.source == example.after
+        assert (fix.id, fix.checked) == (rule.id, "not_checked")
+
+
+REWRITES = [(rule, example) for rule, example in EXAMPLES if example.after is not None]
+
+
+@pytest.mark.parametrize("ending", ["\r\n", "\r"])
+@pytest.mark.parametrize(("rule", "example"), REWRITES, ids=[f"{r.id}: {e.shows}" for r, e in REWRITES])
+def test_line_endings_and_other_bytes_stay(rule: Rule, example: Example, ending: str):
+    def dressed(text: str) -> str:
+        return ("# ümläut \N{SNOWMAN}\n" + text.rstrip("\n") + "  # no end of line").replace("\n", ending)
+
+    assert example.after is not None
+    (fix,) = fixes_for(example, dressed(example.before))
+    assert fix.source == dressed(example.after)
+
+
+@pytest.mark.parametrize(("rule", "example"), REWRITES, ids=[f"{r.id}: {e.shows}" for r, e in REWRITES])
+def test_twice_is_once(rule: Rule, example: Example):
+    assert example.after is not None
+    if example.function is not None:
+        with pytest.raises(AssertionError, match="0 functions"):
+            fixes_for(example, example.after)
+    else:
+        assert all(fix.refusal is not None for fix in fixes_for(example, example.after))
+
+
+def test_a_rule_without_examples_cannot_be_registered():
+    rule = all_rules()[0]
+    with pytest.raises(ValueError, match="needs an example"):
+        Rule("new", rule.propose, rule.title, [e for e in rule.examples if e.after is not None])
+
+
+def test_examples_are_python():
+    for _, example in EXAMPLES:
+        for text in (example.before, example.after or ""):
+            ast.parse(text)
