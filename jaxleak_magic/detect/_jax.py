@@ -74,9 +74,7 @@ def subclasses(cls: type) -> list[type]:
 
 def tracer_classes() -> list[type]:
     """``jax.core.Tracer`` (public) and all its subclasses that exist now."""
-    import jax
-
-    return subclasses(jax.core.Tracer)
+    return subclasses(importlib.import_module("jax.core").Tracer)
 
 
 def lineless_tracer_classes() -> list[type]:
@@ -187,7 +185,7 @@ def _traceback_frames(traceback: Any) -> Iterator[tuple[str, str, int, int | Non
     try:
         codes, offsets = traceback.raw_frames()
     except (AttributeError, TypeError):
-        codes = None
+        codes, offsets = None, ()
     if codes is not None and convert is not None:
         for code, offset in zip(codes, offsets, strict=False):
             line, column, *_ = convert(code, offset)

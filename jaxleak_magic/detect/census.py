@@ -270,7 +270,7 @@ def _unwrapped(function: Any) -> Iterator[Any]:
 def _inner(function: Any) -> Any:
     import functools
 
-    if isinstance(type(function), type) and type(function) is MethodType:
+    if type(function) is MethodType:
         return function.__func__
     if type(function) is functools.partial or functools.partial in type(function).__mro__:
         return functools.partial.func.__get__(function)  # type: ignore[attr-defined]

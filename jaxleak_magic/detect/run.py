@@ -78,7 +78,7 @@ class LeakCheck:
         """
         import jax
 
-        before = jax.config.jax_traceback_filtering
+        before = getattr(jax.config, "jax_traceback_filtering", None)
         if before in ("auto", "quiet_remove_frames", "remove_frames"):
             jax.config.update("jax_traceback_filtering", "tracebackhide")
             undo.callback(jax.config.update, "jax_traceback_filtering", before)

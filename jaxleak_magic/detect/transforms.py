@@ -159,8 +159,21 @@ _BUILT_ON: dict[str, frozenset[str]] = {
 
 
 _LOOP_PARTS = frozenset(
-    {"jit", "scan", "while_loop", "cond", "vmap", "jvp", "vjp", "linearize", "closure_convert", "make_jaxpr", "custom_vjp",
-     "custom_jvp", "eval_shape"}
+    {
+        "jit",
+        "scan",
+        "while_loop",
+        "cond",
+        "vmap",
+        "jvp",
+        "vjp",
+        "linearize",
+        "closure_convert",
+        "make_jaxpr",
+        "custom_vjp",
+        "custom_jvp",
+        "eval_shape",
+    }
 )
 """What equinox's own loops are made of; they run several transforms over the user's body."""
 

@@ -55,8 +55,7 @@ def message_of(error: BaseException) -> str:
 def user_point(error: BaseException, places: Places) -> tuple[str, int] | None:
     """(file name, raw line) of the innermost frame of the traceback that is the user's, or None."""
     if isinstance(error, SyntaxError) and type(error.filename) is str and type(error.lineno) is int:
-        if places.sources.get(error.filename) is not None or error.__traceback__ is None:
-            return error.filename, error.lineno
+        return error.filename, error.lineno
     found: tuple[str, int] | None = None
     traceback: TracebackType | None = BaseException.__traceback__.__get__(error)  # type: ignore[attr-defined]
     while traceback is not None:

@@ -42,7 +42,7 @@ from jaxleak_magic.diagnose.referrers import (
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.diagnose.storage import Storage, StorageFinder, bare
 from jaxleak_magic.diagnose.syntax import FunctionNode, Syntax, first_line, last_name
-from jaxleak_magic.diagnose.trace_stack import Places, created_place, escaped_place, trace_stack
+from jaxleak_magic.diagnose.trace_stack import Places, created_place, escaped_place, made_in_library, trace_stack
 from jaxleak_magic.diagnose.tracer_info import tracer_info
 from jaxleak_magic.heap import Path, Root, Step, context_roots, find_holders, frame_locals, frame_roots
 
@@ -180,7 +180,7 @@ def _used_by_error(
     extra_roots: Mapping[str, Any],
     places: Places,
 ) -> _Found:
-    """Who handed a dead tracer to the code that failed: a running closure, an object that a closure belongs to, a local."""
+    """Who handed a dead tracer to the code that failed: a running closure, an object that has one, a local."""
     trace = _jax.trace_of(dead)
     found = _running_closure(dead, trace, error, check)
     if found is None:
@@ -239,7 +239,9 @@ def _only_capturing_function(dead: object, trace: object, check: LeakCheck, plac
     users = syntax.nested_users(target.id, around)
     if len(users) != 1:
         return None
-    return _Found(dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, [target.id])
+    return _Found(
+        dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, [target.id]
+    )
 
 
 def _syntax_step(name: str, function: FunctionNode, filename: str, places: Places) -> Step:
@@ -258,7 +260,9 @@ def _local_variable(dead: object, trace: object, error: BaseException, check: Le
         if name is not None:
             point = CodePoint(frame.f_code, frame.f_lasti)
             path = _path_of(_frame_step("frame_local", name, "frame", frame.f_code))
-            return _Found(dead, trace, [path], "leak", True, [name], used_at=point, in_rule=_raised_in_custom_rule(error))
+            return _Found(
+                dead, trace, [path], "leak", True, [name], used_at=point, in_rule=_raised_in_custom_rule(error)
+            )
     return None
 
 
@@ -376,6 +380,9 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     created_file = _file_of(created, places)
     birth = census.birth_of(best.trace)
     traced = _traced_function(birth, places)
+    passed = _variable_passed_to_library(best.tracer, created, created_file, is_argument, places)
+    if passed is not None:
+        _, created, is_argument = passed
     filenames = _filenames(path.steps, created_file, checked_file, traced, places)
     finder = StorageFinder(places, filenames, created, created_file, traced)
     storage = finder.find(path.steps, given=best.from_error)
@@ -404,13 +411,18 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     if name == "pytree_static_field":
         flatten = _flatten_place(path.steps, places)
         storage = storage if flatten is None else dataclasses.replace(storage, place=flatten)
+    if best.from_error and best.used_at is None and not closures and any(_is_librarys(s, check) for s in path.steps):
+        storage = Storage(created, "library", None)  # the library kept it while it ran the user's line
     variable = _variable(name, storage, path.steps, returned, finder, is_argument, traced)
+    if passed is not None and not closures and name not in ("pytree_static_field", "rng_state"):
+        variable = passed[0]
     escaped = escaped_place(best.trace, census, places)
     pytree_class = _pytree_class(path.steps, check) if returned else None
     holder = _holder(path, check)
     keeper = access_expression(path) or (f"{holder.name}" if holder is not None else None)
     closure_names = [_function_name(step) for step in closures]
-    names = list(dict.fromkeys([*([variable] if variable else []), *best.names, *_closure_names(group)]))
+    every: list[str] = [*([variable] if variable else []), *best.names, *_closure_names(group)]
+    names = list(dict.fromkeys(every))
     explanation = explain(
         StoryFacts(
             name,
@@ -456,6 +468,29 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     )
 
 
+def _variable_passed_to_library(
+    tracer: object, created: Place | None, filename: str | None, is_argument: bool, places: Places
+) -> tuple[str, Place, bool] | None:
+    """The one local variable that the user passed to the library that made the value, and where it was set."""
+    if created is None or filename is None or is_argument or not made_in_library(tracer, places):
+        return None
+    syntax = places.syntax(filename)
+    statement = syntax.statement_at(created.line)
+    function = None if statement is None else syntax.function_around(statement)
+    if statement is None or function is None:
+        return None
+    found = syntax.local_origins(statement, function)
+    if len(found) != 1:
+        return None
+    ((name, node),) = found.items()
+    parameter = node is function
+    return name, places.in_text(filename, node.lineno, node.col_offset, created.function), parameter
+
+
+def _is_librarys(step: Step, check: LeakCheck) -> bool:
+    return owner_of_step(step, check.owners) == "library"
+
+
 def _traced_function(birth: Any, places: Places) -> tuple[str, FunctionNode] | None:
     if birth is None or birth.function is None or places.owners(birth.function) != "user":
         return None
@@ -491,9 +526,7 @@ def _came_out_by_return(storage: Storage, path: Path) -> bool:
     """Whether a transform returned the object that keeps the value: no statement inside wrote it anywhere."""
     if storage.how not in ("returned", "closure") or path.root_kind not in ("namespace", "history", "module"):
         return False
-    return any(
-        s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1]
-    )
+    return any(s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1])
 
 
 def _variable(
@@ -635,14 +668,20 @@ def _flatten_function(syntax: Syntax, class_name: str) -> ast.FunctionDef | ast.
             found = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.name == "tree_flatten"]
             if found:
                 return found[0]
-        if isinstance(node, ast.Call) and len(node.args) >= 2 and (last_name(node.func) or "").startswith("register_pytree"):
+        if (
+            isinstance(node, ast.Call)
+            and len(node.args) >= 2
+            and (last_name(node.func) or "").startswith("register_pytree")
+        ):
             first, flatten = node.args[:2]
             if not (isinstance(first, ast.Name) and first.id == class_name):
                 continue
             if isinstance(flatten, ast.Lambda):
                 return flatten
             if isinstance(flatten, ast.Name):
-                return next((f for f in syntax.functions if isinstance(f, ast.FunctionDef) and f.name == flatten.id), None)
+                return next(
+                    (f for f in syntax.functions if isinstance(f, ast.FunctionDef) and f.name == flatten.id), None
+                )
     return None
 
 

@@ -247,7 +247,7 @@ class LeakFacts:
 
     Attributes:
         captured: every (function, variable) of the best chain, from the tracer outwards.
-        all_captured: free variables of the innermost function that held a tracer at the end, the leaked one first.
+        all_captured: free variables of the innermost function that held a tracer, the leaked one first.
         attributes: every (class, attribute) of the best chain, from the tracer outwards.
         in_aux_data: whether the path runs through the aux data of a pytree.
         differentiated: whether a JVP or Linearize level is in the value's stack.

@@ -11,6 +11,7 @@ from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.diagnose.model import Link, Owner
 from jaxleak_magic.diagnose.trace_stack import Places
 from jaxleak_magic.heap import Path, Root, Step
+from jaxleak_magic.heap.objects import module_dict
 
 _IPYTHON = ("IPython", "ipykernel", "traitlets", "jupyter_client", "comm")
 _JAX = ("jax", "jaxlib", "jaxlib_extension")
@@ -41,7 +42,7 @@ def owner_of_module(name: str | None, owners: CodeOwners) -> Owner:
 def _file_of(module: object) -> str | None:
     if type(module) is not ModuleType:
         return None
-    file = ModuleType.__dict__["__dict__"].__get__(module).get("__file__")
+    file = module_dict(module).get("__file__")
     return file if type(file) is str else None
 
 
@@ -59,9 +60,9 @@ def namespace_and_module_roots(
     roots += [Root(value, name, "history", 3) for name, value in extra.items()]
     seen = {id(namespace)}
     for name, module in list(sys.modules.items()):
-        if not isinstance(type(module), type) or not issubclass(type(module), ModuleType):
-            continue
-        content = ModuleType.__dict__["__dict__"].__get__(module)
+        if ModuleType not in type(module).__mro__:
+            continue  # anything can be put into sys.modules
+        content = module_dict(module)
         if id(content) in seen:
             continue
         seen.add(id(content))

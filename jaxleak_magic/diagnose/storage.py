@@ -170,7 +170,9 @@ class StorageFinder:
 
     def _variable(self, steps: Sequence[Step], index: int, write: Write) -> str | None:
         first = steps[0]
-        inside = [s for s in steps[: index + (write.kind == "name")] if s.kind == "closure_cell" and self._is_user(s.filename)]
+        inside = [
+            s for s in steps[: index + (write.kind == "name")] if s.kind == "closure_cell" and self._is_user(s.filename)
+        ]
         if inside and first.kind in ("closure_cell", "item"):
             return bare(inside[0].name)
         if index > 0 and first.kind == "attribute" and first.name and not _library_step(first, self._places):
@@ -284,9 +286,7 @@ class StorageFinder:
             return self._of(step.filename, statement) if statement is not None else None
         return self._last_use(step.filename, syntax, function.name, function, given)
 
-    def _last_use(
-        self, filename: str, syntax: Syntax, name: str, definition: ast.stmt, given: bool
-    ) -> Place | None:
+    def _last_use(self, filename: str, syntax: Syntax, name: str, definition: ast.stmt, given: bool) -> Place | None:
         around = syntax.function_around(definition)
         if around is None:
             return None

@@ -109,7 +109,7 @@ class Syntax:
         return [node for node in ast.walk(self.tree) if isinstance(node, FunctionNode)]
 
     def function_at(self, line: int, name: str) -> FunctionNode | None:
-        """The function whose code object has this line as its first, and this name; of several lambdas of one statement the first.
+        """The function of a code object with this first line and name; of several lambdas of one statement the first.
 
         ``co_firstlineno`` of a decorated function is its first decorator's line (Python >= 3.8).
         """
@@ -121,9 +121,10 @@ class Syntax:
         """The innermost statement that covers a line."""
         best: ast.stmt | None = None
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
-                if best is None or node.lineno > best.lineno or (node.lineno == best.lineno and _inside(node, best)):
-                    best = node
+            if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+                continue
+            if best is None or node.lineno > best.lineno or (node.lineno == best.lineno and _inside(node, best)):
+                best = node
         return best
 
     @cached_property
@@ -144,6 +145,27 @@ class Syntax:
         around = [self.function_around(use) for use in self.loads(name, inside)]
         nested = [f for f in around if f is not None and f is not inside and not _binds(f, name)]
         return list(dict.fromkeys(nested))
+
+    def local_origins(self, statement: ast.stmt, function: FunctionNode) -> dict[str, ast.stmt | FunctionNode]:
+        """Local variables that a statement reads, each with what set it: an assignment before it, or the function."""
+        arguments = function.args
+        parameters = {a.arg for a in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]} - {"self", "cls"}
+        found: dict[str, ast.stmt | FunctionNode] = {}
+        for name in dict.fromkeys(
+            n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+        ):
+            setters = [
+                s
+                for s in ast.walk(function)
+                if isinstance(s, ast.Assign)
+                and s.lineno < statement.lineno
+                and any(_is_name(t, name) for t in s.targets)
+            ]
+            if len(setters) == 1 and name not in parameters:
+                found[name] = setters[0]
+            elif not setters and name in parameters:
+                found[name] = function
+        return found
 
     def _writes_of(self, node: ast.AST) -> Iterator[Write]:
         if isinstance(node, ast.Assign):
@@ -236,6 +258,10 @@ def first_line(function: FunctionNode) -> int:
     """``co_firstlineno`` of the function: the line of its first decorator (Python >= 3.8), else its own."""
     decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
     return min([function.lineno, *(d.lineno for d in decorators)])
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _binds(function: FunctionNode, name: str) -> bool:

@@ -138,6 +138,15 @@ def escaped_place(trace: object, census: Census, places: Places) -> Place | None
     return None if birth is None or birth.user is None else places.of_point(birth.user)
 
 
+def made_in_library(tracer: object, places: Places) -> bool:
+    """Whether library code that the user called computed the value: ``optax.sgd(rate)`` makes ``-rate``."""
+    for file, _, _, _ in _jax.creation_frames(tracer):
+        owner = places.owners.of_file(file)
+        if owner in ("user", "library"):
+            return owner == "library"
+    return False
+
+
 def created_place(tracer: object, trace: object, census: Census, places: Places) -> tuple[Place | None, bool]:
     """Where the value was computed or entered its trace as an argument, and whether it is an argument."""
     birth = census.birth_of(trace)

@@ -13,13 +13,11 @@ def tracer_info(tracer: object) -> TracerInfo:
     dtype: str | None = None
     shape: tuple[int | str, ...] | None = None
     try:
-        aval: Any = type(tracer).aval.__get__(tracer) if hasattr(type(tracer), "aval") else None
-        if aval is None:
-            aval = object.__getattribute__(tracer, "aval")
+        aval: Any = object.__getattribute__(tracer, "aval")
         dtype = str(aval.dtype)
         shape = tuple(size if type(size) is int else str(size) for size in aval.shape)
     except Exception:  # an abstract value of another kind (a ref, a token): its class name is what we know
-        aval = None
+        dtype = shape = None
     text = name
     if dtype is not None and shape is not None:
         text = f"{dtype}[{','.join(map(str, shape))}]"

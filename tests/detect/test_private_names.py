@@ -1,4 +1,4 @@
-"""A contract test for each name of JAX that is not public: the feature it feeds must be there on every supported JAX."""
+"""A contract test for each name of JAX that is not public: what it feeds must work on every supported JAX."""
 
 from __future__ import annotations
 
