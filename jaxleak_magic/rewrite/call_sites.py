@@ -38,6 +38,7 @@ class Row:
         methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
             slot where ``slot_parameter`` is set.
         floats_only: whether the handed-on operands must be floats where the call is differentiated.
+        own_keywords: for ``operands``, the keywords that the function takes itself, where it hands all others on; else None.
         keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
     """
 
@@ -55,6 +56,7 @@ class Row:
     methods: tuple[tuple[str, int], ...] = ()
     keywords_pass: bool = True
     floats_only: bool = False
+    own_keywords: tuple[str, ...] | None = None
 
 
 _NUMBERS_OF_JIT = ("static_argnums", "donate_argnums")
@@ -76,9 +78,10 @@ ROWS: tuple[Row, ...] = (
     Row(("equinox.filter_grad", "equinox.filter_value_and_grad"), "calls", 0, "fun"),
     Row(("jax.vmap", "jax.pmap"), "calls", 0, "fun", axes="in_axes", keywords_pass=False,
         numbers=("static_broadcasted_argnums", "donate_argnums")),
-    Row(("jax.debug.callback",), "operands", 0, "callback", operands_from=1, keeps_closures=False),
+    Row(("jax.debug.callback",), "operands", 0, "callback", operands_from=1, keeps_closures=False,
+        own_keywords=("ordered", "partitioned")),
     Row(("jax.pure_callback", "jax.experimental.io_callback"), "operands", 0, "callback", operands_from=2,
-        keeps_closures=False),
+        keeps_closures=False, own_keywords=("sharding", "vmap_method", "vectorized", "ordered")),
     Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False,
         floats_only=True),
     Row(("jax.scipy.optimize.minimize",), "args_tuple", 0, "fun", slot=("args", 2)),

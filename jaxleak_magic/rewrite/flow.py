@@ -343,7 +343,10 @@ class Flow:
         if location is None:
             raise self._unknown(node)
         self.stores.append(location)
-        for load in location.loads():
+        loads = location.loads()
+        if location.holds_another_at_first():
+            self._check_never_another(target, loads)
+        for load in loads:
             if not isinstance(self.program.parent[load], ast.Compare):
                 self._check_order(target, load)
             self._value(load, shape)
@@ -366,12 +369,27 @@ class Flow:
         if self.program.scope_at[load].is_inside(self.program.own_scope[self.function]):
             raise Refused(f"`{self.name}` calls what `{self._text(target)}` held before. Pass {self._values()} by hand.")
 
-    def _is_always_stored(self, target: ast.expr, storing: Scope) -> bool:
+    def _check_never_another(self, target: ast.expr, loads: list[ast.expr]) -> None:
+        """Where a place held another function at first, each read must certainly come after the assignment."""
+        storing = self.program.scope_at[target].function()
+        plain = storing is not None and self._is_always_stored(target, storing, memo=False)
+        reach = Reach(self.program, self.function, self.name)
+        for load in loads:
+            at = self.program.scope_at[load].function()
+            inside = at is not None and storing is not None and at.is_inside(storing)
+            outside = at is None and storing is not None and reach.is_called_before(storing, load)
+            if not plain or not (inside or outside):
+                raise Refused(
+                    f"`{self._text(target)}` holds another function at first, which line {load.lineno} may call. "
+                    f"Let both functions take {self._values()} as an argument, and pass it at each call."
+                )
+
+    def _is_always_stored(self, target: ast.expr, storing: Scope, memo: bool = True) -> bool:
         node: ast.AST = target
         while node is not storing.node:
             above = self.program.parent[node]
             if isinstance(above, ast.If):
-                if node in above.orelse or not _is_memo_test(above.test):
+                if not memo or node in above.orelse or not _is_memo_test(above.test):
                     return False
             elif isinstance(above, ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match | ast.IfExp):
                 return False
@@ -428,10 +446,34 @@ class Flow:
                 f"`{self.name}` is kept in an object of class `{definition.name}`. Keep {self._values()} in the object too, "
                 f"or store `jax.tree_util.Partial({self.name}, ...)` in a field that is a pytree child."
             )
+        if isinstance(definition, ast.FunctionDef) and not shape.many and shape.solver is None and not shape.calls:
+            parameter = _parameter_for(definition, place)
+            if parameter is not None and not self.no_pytrees:
+                self._given_to_own_function(node, definition, parameter, shape)
+                return
         raise Refused(
             f"`{self.name}` is given to `{self._text(call.func)}`, and how that calls it is not known. "
             f"Pass {self._values()} through it by hand."
         )
+
+    def _given_to_own_function(self, node: ast.expr, definition: ast.FunctionDef, parameter: str, shape: Shape) -> None:
+        """A function of the user's takes it: bound where it is handed over, if nothing there keeps it."""
+        scope = self.program.own_scope[definition]
+        if self.probing:
+            self._name(scope, parameter, shape)
+            return
+        probe = replace(self, probing=True, uses=[], carriers=[], stores=[], reached=[], _seen=set())
+        plain = not definition.decorator_list and self.program.only_site(scope, parameter) is not None
+        try:
+            probe._name(scope, parameter, shape)
+        except Refused:
+            plain = False
+        if not plain or probe.stores or not probe.keeps_closures:
+            raise Refused(
+                f"`{self.name}` is given to `{definition.name}`, which does more than call it. "
+                f"Let `{definition.name}` take {self._values()} too, and pass it on where it calls `{parameter}`."
+            )
+        self.uses.append(Use("bind", node, self._reach(node)))
 
     # -- scopes -----------------------------------------------------------------------------------------------------
 
@@ -495,6 +537,15 @@ def field_for_argument(definition: ast.ClassDef, place: int | str) -> str | None
     if isinstance(place, int):
         return fields[place][1] if place < len(fields) else None
     return next((attribute for parameter, attribute in fields if parameter == place), None)
+
+
+def _parameter_for(definition: ast.FunctionDef, place: int | str) -> str | None:
+    """The parameter that takes an argument at a position or keyword, or None where it is gathered by ``*`` or ``**``."""
+    positional = [a.arg for a in (*definition.args.posonlyargs, *definition.args.args)]
+    if isinstance(place, int):
+        return positional[place] if place < len(positional) else None
+    named = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)]
+    return place if place in named else None
 
 
 def function_name(program: Program, function: FunctionNode) -> str:

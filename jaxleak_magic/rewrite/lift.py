@@ -355,7 +355,8 @@ class Lift:
         else:
             assert isinstance(use.node, ast.Call)
             if place == "keyword":
-                if not use.direct:
+                own = use.row.own_keywords if use.row is not None else None
+                if not use.direct and (own is None or set(own) & set(self.variables)):
                     raise Refused(
                         f"`{flow.name}` has parameters with defaults, so {listed(names)} cannot be added by position. "
                         f"Put it before them by hand and pass it at `{flow._text(use.node.func)}`."

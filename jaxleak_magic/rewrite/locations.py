@@ -37,6 +37,24 @@ class Location:
         """
         return self._attribute_loads() if isinstance(self.target, ast.Attribute) else self._item_loads()
 
+    def holds_another_at_first(self) -> bool:
+        """Whether the place may hold something else that can be called before the assignment runs."""
+        if isinstance(self.target, ast.Subscript):
+            site = self.program.only_site(*self.root)
+            value = self.program.assigned_value(site) if site else None
+            keys = value.keys if isinstance(value, ast.Dict) else []
+            if not isinstance(self.target.slice, ast.Constant):
+                return bool(keys)
+            return any(key is not None and _same_key(self.program, self.target.slice, key)[0] for key in keys)
+        for node, scope in self.program.own_scope.items():
+            if isinstance(node, ast.ClassDef):
+                for site in scope.sites.get(self.target.attr, []):
+                    value = self.program.assigned_value(site)
+                    nothing = isinstance(value, ast.Constant) and value.value is None
+                    if not nothing and site.kind != "annotation":
+                        return True
+        return False
+
     # -- attributes -------------------------------------------------------------------------------------------------
 
     def _attribute_loads(self) -> list[ast.expr]:
@@ -117,10 +135,11 @@ class Location:
             case ast.Call(func=ast.Name(id="dict" | "list"), args=[], keywords=[]):
                 return
             case ast.Dict():
-                for known, initial in zip(value.keys, value.values, strict=True):
-                    same, sure = _same_key(self.program, key, known) if known is not None else (False, False)
-                    if (same or not sure) and not _is_empty(initial):
-                        raise self._twice(initial)
+                # What it holds at first is never read as the stored function: each read is checked to come after the store.
+                for known in value.keys:
+                    sure = known is not None and _same_key(self.program, key, known)[1]
+                    if not sure:
+                        raise self._twice(self.target)
             case _:
                 raise self._unsure(self.target)
 
@@ -148,14 +167,6 @@ def location_of(program: Program, target: ast.expr) -> Location | None:
     if owner is None or program.only_site(owner, target.value.id) is None:
         return None
     return Location(program, (owner, target.value.id), target)
-
-
-def _is_empty(node: ast.expr) -> bool:
-    match node:
-        case ast.Constant(value=None) | ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
-            return True
-        case _:
-            return False
 
 
 def _same_key(program: Program, one: ast.expr, other: ast.expr) -> tuple[bool, bool]:

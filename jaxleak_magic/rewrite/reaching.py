@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxleak_magic.rewrite.call_sites import rows_of
 from jaxleak_magic.rewrite.program import Program
@@ -65,20 +65,44 @@ class Reach:
         Raises:
             Refused: where its value is not certainly at hand there.
         """
+        return self._at(variable, owner, place, 6)
+
+    def _at(self, variable: str, owner: Scope, place: ast.expr, depth: int) -> Reached:
         scope = self.program.scope_at[place]
-        if scope.lookup(variable) is owner:
+        if scope.lookup(variable) is owner and (owner.kind == "function" or self._is_constant(variable, owner)):
             return Reached(variable, self._carriers(variable, owner, scope))
         argument, axis = self._argument_of(variable, owner)
-        if argument is not None and isinstance(argument, ast.Name):
-            at_call = self.program.scope_at[argument]
-            source = at_call.lookup(argument.id)
-            if source is not None and scope.lookup(argument.id) is source and self._is_constant(argument.id, source):
-                same_run = at_call.function() is None or scope.is_inside(at_call.function() or scope)
-                if same_run:
-                    return Reached(argument.id, self._carriers(argument.id, source, scope), None, axis)
-        if scope.function() is None or self._runs_at_once(place):
+        if isinstance(argument, ast.Name) and depth:
+            source = self.program.scope_at[argument].lookup(argument.id)
+            if source is not None and self._follows(argument, place) and self._is_constant(argument.id, source):
+                found = self._at(argument.id, source, place, depth - 1)
+                if axis is None or found.axis is None:
+                    return replace(found, axis=found.axis if axis is None else axis)
+        if scope.function() is None:
             return self._returned(variable, owner, place)
         raise self._not_visible(variable, place)
+
+    def _follows(self, argument: ast.Name, place: ast.expr) -> bool:
+        """Whether a place is reached after the call with this argument, in the same run of the function around it."""
+        calling, at = self.program.scope_at[argument].function(), self.program.scope_at[place].function()
+        if calling is None:
+            return self._comes_before(self._statement(argument), place)
+        if at is None:
+            return True  # decided by the call of the function around it
+        return at.is_inside(calling) and self._comes_before(self._statement(argument), place)
+
+    def _statement(self, node: ast.AST) -> ast.stmt:
+        while not isinstance(node, ast.stmt):
+            node = self.program.parent[node]
+        return node
+
+    def is_called_before(self, scope: Scope, place: ast.expr) -> bool:
+        """Whether a function's one call is a module-level statement that comes before a place."""
+        found = self._only_call(scope.node) if isinstance(scope.node, ast.FunctionDef) else None
+        if found is None or self.program.scope_at[found.call].kind != "module":
+            return False
+        statement = self._statement(found.call)
+        return isinstance(self.program.parent[statement], ast.Module) and self._comes_before(statement, place)
 
     # -- in scope ---------------------------------------------------------------------------------------------------
 
@@ -164,9 +188,6 @@ class Reach:
 
     # -- by returning it --------------------------------------------------------------------------------------------
 
-    def _runs_at_once(self, place: ast.expr) -> bool:
-        return self.program.scope_at[place].function() is None
-
     def _returned(self, variable: str, owner: Scope, place: ast.expr) -> Reached:
         function = owner.node
         if not isinstance(function, ast.FunctionDef):
@@ -206,7 +227,8 @@ class Reach:
         one, other = self.program.text_of[statement], self.program.text_of[place]
         if one is other:
             return one.stop(statement) <= other.start(place)
-        return self.program.texts.index(one) < self.program.texts.index(other)
+        in_order = self.program.texts
+        return in_order.index(one) < in_order.index(other)
 
     def _is_set_once(self, function: ast.FunctionDef, variable: str, owner: Scope) -> bool:
         site = self.program.only_site(owner, variable)
