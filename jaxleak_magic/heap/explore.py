@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 
+from jaxleak_magic.heap.addresses import common
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
 from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
@@ -23,6 +24,7 @@ _INSTANCES_LOOKED_INTO = 10_000  # of a class on the way, for other references t
 _INSTANCES_OF_A_CLASS = 100  # enough to tell what keeps a class alive that nothing else keeps
 _ROUNDS_OF_INSTANCES = 3
 _SECOND_PATH_WIDTH = 16
+_CROWD = 2000  # so many holders on one level are alike more often than not
 _WALKS_TO_COUNT = 13  # counting the references of every object of the heap, in walks (measured, see snapshot.py)
 _FAR = 1 << 30
 
@@ -38,7 +40,7 @@ class Explored:
         blocked: what holds a target and is not walked through, by its id.
         dangling: nodes that nothing visible holds.
         unfinished: the reason, as a sentence, if a budget ended the search.
-        walks: how many walks over the heap were made; a snapshot counts as 5.
+        walks: how many walks over the heap were made; a snapshot counts as 4.
     """
 
     def __init__(self) -> None:
@@ -102,6 +104,8 @@ class _Search:
         self.targets = dict.fromkeys(map(id, targets))
         self.frontier: list[object] = []
         self.arguments: tuple[object, ...] = ()
+        self.put_off: list[int] = []  # most of a crowd of holders, of which a few are followed first
+        self.crowds = 0
         self.snapshot: Snapshot | None = None
         self.deadline = time.monotonic() + budget.seconds
         self.expanded: set[int] = set()  # nodes whose holders are searched, or known from searching forwards
@@ -171,7 +175,7 @@ class _Search:
             fresh = self._level(level)
             if result.unfinished:
                 break
-            self.frontier[:] = [result.objects[i] for i in fresh]
+            self.frontier[:] = [result.objects[i] for i in self._without_crowd(fresh)]
             worst = max((result.rank.get(i, _FAR) for i in self.targets), default=0)
             if worst <= self.best_rank:
                 extra -= 1
@@ -181,10 +185,22 @@ class _Search:
                 patience -= 1
                 if patience < 0:
                     break
-            elif worst == _FAR and not fresh and rounds < _ROUNDS_OF_INSTANCES:
+            if not self.frontier and self.put_off and worst > USER_FRAME:
+                self.frontier[:] = [result.objects[i] for i in self.put_off]
+                self.put_off.clear()
+            if not self.frontier and worst == _FAR and rounds < _ROUNDS_OF_INSTANCES:
                 rounds += 1
                 self._take_instances()
         result.dangling = self.expanded - self.held
+
+    def _without_crowd(self, fresh: list[int]) -> list[int]:
+        """A few of very many holders; the others are put off until these are known not to lead to a good root."""
+        if len(fresh) <= _CROWD or self.crowds:
+            return fresh
+        self.crowds = 1
+        few = fresh[:: -(-len(fresh) // self.budget.width)]
+        self.put_off = list(set(fresh).difference(few))
+        return few
 
     def _within_budget(self) -> bool:
         if time.monotonic() > self.deadline:
@@ -196,26 +212,28 @@ class _Search:
     def _level(self, level: int) -> list[int]:
         """Record the holders of the frontier; return the ids of those to search next."""
         fresh: list[int] = []
-        classes = [c for c in self.frontier if is_class(c)]
-        others = len(self.frontier) - len(classes)
-        in_one_walk = others <= self.budget.width and level <= self.budget.passes and self.snapshot is None
-        if in_one_walk or not others:
-            self._by_walk(self.frontier, frozenset(map(id, classes)), fresh)
-        else:
-            rest = [c for c in self.frontier if not is_class(c)] if classes else self.frontier
-            self.own.update((id(rest), id(classes)))
-            self._by_snapshot(rest, fresh)
-            if classes and not self.result.unfinished:
-                self._by_walk(classes, frozenset(map(id, classes)), fresh)
-            self.own.difference_update((id(rest), id(classes)))
-            self.own.add(id(self.frontier))
         if self.untracked:
             wanted = set(map(id, self.frontier))
             for root in self.untracked:
-                self._record(root, wanted.intersection(map(id, gc.get_referents(root))), fresh)
+                children = common(gc.get_referents(root), wanted)
+                if children:
+                    self._record(root, children, fresh)
+        classes = [c for c in self.frontier if is_class(c)]
+        if classes:
+            self.own.add(id(classes))
+            self.frontier[:] = [c for c in self.frontier if not is_class(c)]
+            self._by_walk(classes, fresh, frozenset(map(id, classes)))
+            self.own.discard(id(classes))
+        if not self.frontier:
+            return fresh
+        few = len(self.frontier) <= self.budget.width and level <= self.budget.passes
+        if few and self.snapshot is None:
+            self._by_walk(self.frontier, fresh)
+        else:
+            self._by_snapshot(fresh)
         return fresh
 
-    def _by_walk(self, frontier: list[object], classes: Set[int], fresh: list[int]) -> None:
+    def _by_walk(self, frontier: list[object], fresh: list[int], classes: Set[int] = frozenset()) -> None:
         wanted = set(map(id, frontier))
         found = self._referrers(frontier)
         if classes:
@@ -226,7 +244,7 @@ class _Search:
             instances = islice((h for h in found if id(type(h)) in classes), _INSTANCES_LOOKED_INTO)
             found = [h for h in found if id(type(h)) not in classes] + list(instances)
         for holder in found:
-            children = wanted.intersection(map(id, gc.get_referents(holder)))
+            children = common(gc.get_referents(holder), wanted)
             children.discard(id(type(holder)))
             if children:
                 self._record(holder, children, fresh)
@@ -239,22 +257,28 @@ class _Search:
         self.own.add(id(self.arguments))
         return gc.get_referrers(*self.arguments)
 
-    def _by_snapshot(self, frontier: list[object], fresh: list[int]) -> None:
+    def _by_snapshot(self, fresh: list[int]) -> None:
+        snapshot = self._whole_heap()
+        if snapshot is None:
+            return
+        at, found = snapshot.hits(list(map(id, self.frontier)))
+        to_count = snapshot.chunks_to_count(at) / max(snapshot.chunks, 100)
+        if to_count * _WALKS_TO_COUNT > 1 + len(self.frontier) / 30:  # many holders of few objects
+            self._by_walk(self.frontier, fresh)
+            return
+        for holder, children in snapshot.owners(at, found):
+            self._record(holder, children, fresh)
+
+    def _whole_heap(self) -> Snapshot | None:
         if self.snapshot is None:
             try:
                 self.snapshot = Snapshot(self.budget.memory, self.deadline)
             except SnapshotTooLarge:
                 self.result.unfinished = "The heap is too large to be searched within the budgets of time and memory."
-                return
-            self.result.walks += 5
+                return None
             self.own.add(id(self.snapshot.objects))
-        at, found = self.snapshot.hits(list(map(id, frontier)))
-        to_count = self.snapshot.chunks_to_count(at) / max(self.snapshot.chunks, 100)
-        if to_count * _WALKS_TO_COUNT > 1 + len(frontier) / 30:  # many holders of few objects
-            self._by_walk(frontier, frozenset(), fresh)
-            return
-        for holder, children in self.snapshot.owners(at, found):
-            self._record(holder, children, fresh)
+            self.result.walks += 4
+        return self.snapshot
 
     def _record(self, holder: object, children: Iterable[int], fresh: list[int]) -> None:
         i, is_root = id(holder), id(holder) in self.root_rank

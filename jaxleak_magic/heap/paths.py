@@ -146,7 +146,7 @@ class Budget:
         memory: bytes that the snapshot of the heap's edges may take.
         nodes: holders that may be recorded.
         forward: objects visited from the namespace; a container with more entries is not entered.
-        passes: levels searched by one walk over the heap each, before a snapshot is made.
+        passes: levels searched by a walk over the heap each, before a snapshot is read for the rest.
         width: objects whose holders one walk may look for; more of them call for a snapshot.
         patience: further levels after every target is reached from one of the user's roots, but not from the best.
         extra: further levels for second paths, after every target is reached from a root of the best rank.
@@ -156,7 +156,7 @@ class Budget:
     memory: int = 1 << 30
     nodes: int = 1_000_000
     forward: int = 1000
-    passes: int = 5
+    passes: int = 3
     width: int = 48
     patience: int = 2
     extra: int = 1

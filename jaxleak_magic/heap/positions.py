@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
+from jaxleak_magic.heap.addresses import where
 from jaxleak_magic.heap.objects import short_text
 from jaxleak_magic.heap.paths import Root
 from jaxleak_magic.heap.roots import history_names
@@ -61,16 +62,16 @@ def behind_weakref(key: Any) -> Any:
 
 
 def _keys(holder: Any, wanted: set[int]) -> dict[int, Any]:
-    items = list(dict.items(holder))
-    result = {id(key): key for key, _ in items if id(key) in wanted}
-    result.update((id(value), key) for key, value in reversed(items) if id(value) in wanted)
+    keys, values = list(dict.keys(holder)), list(dict.values(holder))
+    result = {id(keys[i]): keys[i] for i in where(keys, wanted)}
+    result.update((id(values[i]), keys[i]) for i in reversed(where(values, wanted)))
     return result
 
 
 def _indices(holder: Any, wanted: set[int]) -> dict[int, int]:
     base: Any = next(base for base in (list, tuple, deque) if issubclass(type(holder), base))
     items = list(base.__iter__(holder))
-    return {id(item): i for i, item in reversed(list(enumerate(items))) if id(item) in wanted}
+    return {id(items[i]): i for i in reversed(where(items, wanted))}
 
 
 def _names(holder: Any, wanted: set[int]) -> dict[int, str]:

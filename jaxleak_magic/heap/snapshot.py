@@ -1,6 +1,6 @@
-"""All references of the heap read once into one flat array, so that every further level of a search costs a scan of it.
+"""The references of the heap read once into a flat array, so that every further level of a search costs a scan of it.
 
-Figures (843,000 objects, 1.8 million references, Python 3.11 and 3.13, in walks over the heap): reading 5-7, one scan
+Figures (843,000 objects, 1.8 million references, Python 3.11 and 3.13, in walks over the heap): reading 3-4.5, one scan
 0.2. One walk per level is cheaper for a few levels and a few objects; this is for the rest. Needs NumPy.
 """
 
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from jaxleak_magic.heap.addresses import ids_of
 
 if TYPE_CHECKING:
     import numpy as np
 
 _CHUNK = 512
 _KEY_BITS = 20
+_BYTES = 20  # a reference takes 8 as an id, 4 as a key, and 8 more while the parts are put together
 
 
 class SnapshotTooLarge(Exception):
@@ -23,10 +25,10 @@ class SnapshotTooLarge(Exception):
 
 
 class Snapshot:
-    """The identities of everything that every gc-tracked object refers to.
+    """The ids of everything that every gc-tracked object refers to, in the order of ``objects``, by 512 objects.
 
-    The array ``edges`` holds the ids in the order of ``objects``, in chunks of 512 objects. Which object of a chunk
-    owns an edge is found only for chunks that are hit, by counting the references of its objects again.
+    Which object of a chunk owns a reference is found only for chunks that are hit, by counting the references of its
+    objects again.
     """
 
     def __init__(self, memory: int, deadline: float) -> None:
@@ -39,47 +41,52 @@ class Snapshot:
         Raises:
             SnapshotTooLarge: either limit was met.
         """
-        import numpy as np
-
-        self._np = np
         self.objects: list[object] = gc.get_objects()
-        self._ends: dict[int, Any] = {}
+        self._ends: dict[int, np.ndarray | None] = {}
         try:
             self._read(memory, deadline)
         except BaseException:
             self.close()
             raise
 
+    def close(self) -> None:
+        """Let go of every object of the heap."""
+        self.objects.clear()
+        self._ends.clear()
+
     def _read(self, memory: int, deadline: float) -> None:
-        np = self._np
-        ids_of, parts, starts, total = _id_reader(np), [], [0], 0
+        import numpy as np
+
+        parts, starts, total = [np.empty(0, np.uintp)], [0], 0
         for first in range(0, len(self.objects), _CHUNK):
             ids = ids_of(gc.get_referents(*self.objects[first : first + _CHUNK]))
             parts.append(ids)
             total += len(ids)
             starts.append(total)
-            if not first % (_CHUNK * 256) and (total * 20 > memory or time.monotonic() > deadline):
+            if not first % (256 * _CHUNK) and (total * _BYTES > memory or time.monotonic() > deadline):
                 raise SnapshotTooLarge
-        self.edges = np.concatenate(parts) if parts else np.empty(0, np.uintp)
+        self.chunks = len(starts) - 1
+        self._edges = np.concatenate(parts)
         self._starts = np.array(starts)
-        self.chunks = len(parts)
-        self._keys = self._key(self.edges)
+        self._keys = self._key(self._edges)
         self._table = np.zeros(1 << _KEY_BITS, bool)
 
     def _key(self, ids: np.ndarray) -> np.ndarray:
-        np = self._np
+        import numpy as np
+
         return ((ids >> np.uintp(4)) & np.uintp((1 << _KEY_BITS) - 1)).astype(np.uint32)
 
     def hits(self, wanted: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Positions in ``edges`` of all references to the objects with the ids ``wanted``, and those ids."""
-        np = self._np
+        """Positions of all references to the objects with the ids ``wanted``, and those ids."""
+        import numpy as np
+
         ids = np.array(wanted, np.uintp)
         ids.sort()
         keys = self._key(ids)
         self._table[keys] = True
         at = np.flatnonzero(self._table[self._keys])
         self._table[keys] = False
-        found = self.edges[at]
+        found = self._edges[at]
         slot = np.searchsorted(ids, found)
         slot[slot == len(ids)] = 0
         exact = ids[slot] == found
@@ -87,13 +94,15 @@ class Snapshot:
 
     def chunks_to_count(self, at: np.ndarray) -> int:
         """How many chunks with a hit have not had their references counted yet."""
-        np = self._np
+        import numpy as np
+
         chunks = np.unique(np.searchsorted(self._starts, at, side="right") - 1)
         return sum(chunk not in self._ends for chunk in chunks.tolist())
 
     def owners(self, at: np.ndarray, found: np.ndarray) -> list[tuple[object, list[int]]]:
         """The objects that own the hits, each with the ids that it refers to (an id may come twice)."""
-        np = self._np
+        import numpy as np
+
         chunks = np.searchsorted(self._starts, at, side="right") - 1
         firsts = np.flatnonzero(np.diff(chunks, prepend=-1)).tolist()
         result: list[tuple[object, list[int]]] = []
@@ -115,8 +124,9 @@ class Snapshot:
         return result
 
     def _ends_of(self, chunk: int) -> np.ndarray | None:
+        import numpy as np
+
         if chunk not in self._ends:
-            np = self._np
             members = self.objects[chunk * _CHUNK : (chunk + 1) * _CHUNK]
             counts = list(map(len, map(gc.get_referents, members)))
             size = int(self._starts[chunk + 1] - self._starts[chunk])
@@ -130,31 +140,3 @@ class Snapshot:
             if children:
                 result.append((holder, list(children)))
         return result
-
-    def close(self) -> None:
-        """Let go of every object of the heap."""
-        self.objects.clear()
-        self._ends.clear()
-
-
-def _id_reader(np: Any) -> Callable[[list[object]], np.ndarray]:
-    """The fastest sound way from a list of objects to an array of their ids.
-
-    A NumPy array of objects is an array of their addresses, which are their ids in CPython; `numpy.fromiter` fills it
-    without looking at the objects. Tried first on objects whose ids are known.
-    """
-
-    def by_address(objects: list[object]) -> np.ndarray:
-        return np.frombuffer(np.fromiter(objects, object, len(objects)), np.uintp).copy() if objects else empty
-
-    def by_id(objects: list[object]) -> np.ndarray:
-        return np.fromiter(map(id, objects), np.uintp, len(objects))
-
-    empty = np.empty(0, np.uintp)
-    probe: list[object] = [[], (), {}, "text", 5, None, object()]
-    try:
-        if by_address(probe).tolist() == list(map(id, probe)):
-            return by_address
-    except (TypeError, ValueError, BufferError):
-        pass
-    return by_id
