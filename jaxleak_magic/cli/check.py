@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, run_in_fresh_process
 from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
+from jaxleak_magic.diagnose.model import Report
 
 
 def check(args: argparse.Namespace) -> int:
@@ -62,7 +63,15 @@ def render(results: Sequence[CellReport], form: str, as_list: bool) -> str:
         return render_page(reports)
     from jaxleak_magic.show.text import render_text
 
-    return "\n".join(render_text(report).rstrip("\n") + "\n" for report in reports)
+    titles = [_heading(report) if as_list else "" for report in reports]
+    return "\n".join(f"{title}{render_text(report).rstrip()}\n" for title, report in zip(titles, reports, strict=True))
+
+
+def _heading(report: Report) -> str:
+    from jaxleak_magic.show.page import page_title
+
+    title = page_title(report)
+    return f"{title}\n{'=' * len(title)}\n" if title else ""
 
 
 def _plain(each: CellReport) -> dict[str, Any]:

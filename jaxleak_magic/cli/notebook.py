@@ -24,6 +24,7 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
 
     from jaxleak_magic.magics import load
     from jaxleak_magic.magics.checked_cell import read_checked_cell
+    from jaxleak_magic.magics.showing import store_output
 
     folder = os.path.dirname(os.path.abspath(job.file))
     os.chdir(folder)
@@ -38,9 +39,14 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
     reports: list[Report] = []
 
     def keep(report: Report, options: MagicOptions, raw_cell: str | None) -> None:
-        reports.append(dataclasses.replace(report, file=job.file))
+        store_output(shell, report, options)
+        if raw_cell is None:  # of one expression, or of a cell below another magic: part of its cell's output
+            magics.shower.show(report, dataclasses.replace(options, text=True))
+        else:
+            reports.append(dataclasses.replace(report, file=job.file))
 
-    checker = load(shell).checker
+    magics = load(shell)
+    checker = magics.checker
     checker.present, checker.fixes, checker.keep_caches = keep, job.fixes, job.keep_caches
     checker.check_all = not any(read_checked_cell(cell.source) for cell in notebook.cells)
 

@@ -30,8 +30,7 @@ class ReportShower:
 
     def show(self, report: Report, options: MagicOptions) -> None:
         """Store a report under the name of ``-o`` and show it as the options ask."""
-        if options.output:
-            self._shell.user_ns[options.output] = LeakReport(report)
+        store_output(self._shell, report, options)
         if options.quiet:
             return
         formatter: Any = self._shell.display_formatter
@@ -76,6 +75,12 @@ class ReportShower:
             old.close()
         if bridge := attach_bridge(report, uid, update):
             self._bridges[cell_id] = bridge
+
+
+def store_output(shell: InteractiveShell, report: Report, options: MagicOptions) -> None:
+    """Store a report under the name of ``-o``."""
+    if options.output:
+        shell.user_ns[options.output] = LeakReport(report)
 
 
 def forget_output(shell: InteractiveShell, options: MagicOptions) -> None:

@@ -273,6 +273,27 @@ def test_tag_of_cells_that_may_raise(tmp_path):
     assert jaxleak("check", path).returncode == 0
 
 
+def test_name_of_a_report_and_line_form_in_a_notebook(tmp_path):
+    path = notebook(
+        tmp_path / "n.ipynb",
+        "%load_ext jaxleak_magic",
+        "%%leakcheck -o kept\nimport jax",
+        "assert kept.outcome == 'clean'\nlist_of = []\n%leakcheck jax.jit(list_of.append)(1.0)\n%leakfix",
+    )
+    run, reports = check_json(path)
+    assert [r["cell"]["index"] for r in reports] == [1]
+    assert run.returncode == 2, run.stderr
+    assert "leaked" in run.stderr
+    assert "UsageError: the last report offers no fix" in run.stderr
+
+
+def test_text_of_several_reports_has_headings(tmp_path):
+    run = jaxleak("check", notebook(tmp_path / "n.ipynb", "%%leakcheck\n1", "%%leakcheck\n2"))
+    assert run.stdout.count("No leaked tracers.") == 2
+    assert "n.ipynb" in run.stdout
+    assert "In [2]" in run.stdout
+
+
 @pytest.mark.parametrize("source", ["%%leakcheck --nope\n1", "%%leakcheck\n"])
 def test_a_cell_with_wrong_options_or_no_body_still_gets_its_report(tmp_path, source):
     run, reports = check_json(notebook(tmp_path / "n.ipynb", source))
