@@ -71,8 +71,8 @@ def check_other_objects(program: Program, definition: ast.ClassDef, attribute: s
         is_number = isinstance(value, ast.Constant) and type(value.value) in (int, float, complex)
         if not is_number and not (name or "").startswith("jax.numpy."):
             raise Refused(
-                f"Another `{definition.name}` is made on line {call.lineno}, and what its `{attribute}` holds is not known. "
-                f"Where it is always an array, return `{attribute}` among the children."
+                f"Another `{definition.name}` is made on line {call.lineno}, and what its `{attribute}` holds is not "
+                f"known. Where it is always an array, return `{attribute}` among the children."
             )
 
 
@@ -84,8 +84,8 @@ def check_new_axis(case: Case, field: tuple[str, str]) -> None:
     place = case.leak.escaped
     if place is None or not _only_mapped_again(case.program, place.line, case):
         raise Refused(
-            f"`{field[0]}.{field[1]}` would come out of `{makers[-1]}` with one more axis, as the other arrays of the object "
-            f"do. Return it among the children, and index or broadcast it (`[:, None]`) where it is used."
+            f"`{field[0]}.{field[1]}` would come out of `{makers[-1]}` with one more axis, as the other arrays of the "
+            f"object do. Return it among the children, and index or broadcast it (`[:, None]`) where it is used."
         )
 
 
@@ -108,8 +108,9 @@ def _only_mapped_again(program: Program, line: int, case: Case) -> bool:
             call = program.parent[load]
             if isinstance(call, ast.Expr):
                 continue
-            mapped = isinstance(call, ast.Call) and load in call.args and isinstance(call.func, ast.Call)
-            if not mapped or not any(row.axes for row in rows_of(program.qualified(call.func.func) or "")):
+            if not isinstance(call, ast.Call) or load not in call.args or not isinstance(call.func, ast.Call):
+                return False
+            if not any(row.axes for row in rows_of(program.qualified(call.func.func) or "")):
                 return False
         return True
     return False

@@ -38,7 +38,8 @@ class Row:
         methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
             slot where ``slot_parameter`` is set.
         floats_only: whether the handed-on operands must be floats where the call is differentiated.
-        own_keywords: for ``operands``, the keywords that the function takes itself, where it hands all others on; else None.
+        own_keywords: for ``operands``, the keywords that the function takes itself, where it hands all others on; else
+            None.
         keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
     """
 
@@ -66,7 +67,9 @@ _PROXIMAL_METHODS = (("run", 2), ("init_state", 2), ("update", 3), ("optimality_
 
 def _jaxopt(*names: str, keyword: str = "fun", methods: tuple[tuple[str, int], ...] = _SOLVER_METHODS) -> Row:
     full = tuple(f"jaxopt.{name}" for name in names)
-    return Row(full, "solver", 0, keyword, methods=methods, keeps_closures=False, refuse_with=("pre_update", "value_and_grad"))
+    return Row(
+        full, "solver", 0, keyword, methods=methods, keeps_closures=False, refuse_with=("pre_update", "value_and_grad")
+    )
 
 
 ROWS: tuple[Row, ...] = (

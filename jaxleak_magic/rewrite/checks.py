@@ -183,4 +183,6 @@ def _check_names(
             # The lifted value itself: now the function's own parameter.
             same = now is not None and any(now is pairs.get(scope) for scope in lifted)
         if not same:
-            raise Refused(f"`{node.id}` on line {node.lineno} would mean something else, so the rewrite is not offered.")
+            raise Refused(
+                f"`{node.id}` on line {node.lineno} would mean something else, so the rewrite is not offered."
+            )

@@ -20,9 +20,14 @@ class Use:
     """What has to be done at one place so that the lifted values reach the function.
 
     Attributes:
-        kind: ``call``: the call hands the values on; ``tuple`` / ``slot``: its ``args`` does; ``axes``: a vmap gets
-            entries for them; ``mapped``: the call is mapped over them; ``term``: nothing, unless the slot is taken and the callable has to be bound here; ``bind``: the expression is bound with ``jax.tree_util.Partial``; ``field``: the same for
-            the field of an object.
+        kind: what to do:
+            ``call``: the call hands the values on;
+            ``tuple``, ``slot``: its ``args`` does;
+            ``axes``: a vmap gets entries for them;
+            ``mapped``: the call is mapped over them;
+            ``term``: nothing, unless the slot is taken and the callable has to be bound here;
+            ``bind``: the expression is bound with ``jax.tree_util.Partial``;
+            ``field``: the same for the field of an object.
         node: the call, or the expression to bind.
         values: what to write there for each variable.
         row: the table's row, where there is one.
@@ -150,13 +155,15 @@ class Flow:
         row = next((r for r in rows_of(name or "") if r.way == "calls" and r.position == 0), None)
         if name in ("jax.custom_vjp", "jax.custom_jvp"):
             raise Refused(
-                f"`{self.name}` has its own derivative rule, which would need a {'co' * (name == 'jax.custom_vjp')}tangent for "
-                f"{self._values()} too. Make it an argument of `{self.name}` and of its rules, and return its derivative "
+                f"`{self.name}` has its own derivative rule, which would need a "
+                f"{'co' * (name == 'jax.custom_vjp')}tangent for "
+                f"{self._values()} too. Make it an argument of `{self.name}` and of its rules, and return its "
+                "derivative "
                 f"there (zeros only where nothing is differentiated with respect to it)."
             )
         if row is None:
             raise Refused(
-                f"`{self.name}` is decorated with `{self._text(decorator)}`, which is not known well enough. "
+                f"`{self.name}` is decorated with `{self.short(decorator)}`, which is not known well enough. "
                 f"Give `{self.name}` the parameter {self._values()} by hand and pass it at each call."
             )
         self._check_options(row, call)
@@ -221,7 +228,7 @@ class Flow:
         if shape.solver is not None or shape.many:
             raise self._unknown(call)
         if self.no_pytrees and shape.wrappers:
-            raise self._no_argument(call)
+            raise self.no_argument(call)
         values = self._reach(call, may_map=True)
         if any(axis is not None for axis in self._axes(call)):
             if shape.mapped or call.keywords or any(isinstance(a, ast.Starred) for a in call.args):
@@ -239,7 +246,9 @@ class Flow:
         for row, wrapper in shape.wrappers:
             if row.axes:
                 if wrapper is None or self.program.parent.get(wrapper) is self.function:
-                    raise Refused(f"`{self.name}` is decorated with vmap. Pass {self._values()} by hand, `in_axes` None.")
+                    raise Refused(
+                        f"`{self.name}` is decorated with vmap. Pass {self._values()} by hand, `in_axes` None."
+                    )
                 self.uses.append(Use("axes", wrapper, row=row))
         last = shape.wrappers[-1][0] if shape.wrappers else None
         self.uses.append(Use("call", call, values, last, True, keywords))
@@ -256,11 +265,12 @@ class Flow:
         if not row.keeps_closures:
             self.keeps_closures = False
         if self.no_pytrees:
-            raise self._no_argument(call)
+            raise self.no_argument(call)
         if row.floats_only and self.no_floats and not self.probing:
             raise Refused(
-                f"`{self._text(call.func)}` takes only floating-point arguments where it is differentiated, and "
-                f"{listed(sorted(self.no_floats))} may be an integer. Compute what `{self.name}` needs of it as a float "
+                f"`{self.short(call.func)}` takes only floating-point arguments where it is differentiated, and "
+                f"{listed(sorted(self.no_floats))} may be an integer. Compute what `{self.name}` needs of it as a "
+                "float "
                 f"before the call, and pass that."
             )
         self._check_options(row, call)
@@ -269,7 +279,9 @@ class Flow:
         elif row.way == "bind":
             self.uses.append(Use("bind", node, self._reach(node), row))
         elif shape.mapped:
-            raise Refused(f"A mapped `{self.name}` is given to `{self._text(call.func)}`. Pass {self._values()} by hand.")
+            raise Refused(
+                f"A mapped `{self.name}` is given to `{self.short(call.func)}`. Pass {self._values()} by hand."
+            )
         elif row.way == "operands":
             self._operands(call, row)
         elif row.way == "args_tuple":
@@ -287,7 +299,7 @@ class Flow:
         before = call.args[: row.operands_from]
         if len(before) < row.operands_from or any(isinstance(a, ast.Starred) for a in before):
             raise Refused(
-                f"`{self._text(call.func)}` is called in a form that leaves no safe place for one more operand. "
+                f"`{self.short(call.func)}` is called in a form that leaves no safe place for one more operand. "
                 f"Pass {self._values()} to it by hand and take it as a parameter of `{self.name}`."
             )
         self.uses.append(Use("call", call, self._reach(call), row))
@@ -298,18 +310,20 @@ class Flow:
         for keyword in call.keywords:
             if keyword.arg is None or keyword.arg in row.refuse_with:
                 raise Refused(
-                    f"`{self._text(call.func)}` is called with `{keyword.arg or '**'}`, with which no argument is added "
+                    f"`{self.short(call.func)}` is called with `{keyword.arg or '**'}`, with which no argument is "
+                    "added "
                     f"automatically. Pass {self._values()} as an argument of `{self.name}` by hand."
                 )
             if keyword.arg in row.numbers and not _counts_from_the_front(keyword.value):
                 raise Refused(
-                    f"`{keyword.arg}` of `{self._text(call.func)}` is not made of plain numbers from 0 on, and one more "
+                    f"`{keyword.arg}` of `{self.short(call.func)}` is not made of plain numbers from 0 on, and one "
+                    "more "
                     f"argument could change what it means. Pass {self._values()} by hand."
                 )
         options = call.args[row.position + 1 :] if row.way == "calls" and call.args else []
         # grad(f, 0): the option by position
         if any(not _counts_from_the_front(option) for option in options) and not row.axes:
-            raise Refused(f"`{self._text(call)}` has options by position. Write them as keywords first.")
+            raise Refused(f"`{self.short(call)}` has options by position. Write them as keywords first.")
 
     # -- objects and places -----------------------------------------------------------------------------------------
 
@@ -320,7 +334,7 @@ class Flow:
         call = self.program.parent[attribute]
         if not isinstance(call, ast.Call) or call.func is not attribute or attribute.attr not in counts or shape.many:
             raise Refused(
-                f"`{self._text(attribute)}` is used in a way in which {self._values()} cannot be passed automatically. "
+                f"`{self.short(attribute)}` is used in a way in which {self._values()} cannot be passed automatically. "
                 f"Make it a parameter of `{self.name}` and pass it to each call of the solver."
             )
         position = counts[attribute.attr]
@@ -363,11 +377,13 @@ class Flow:
         after = text is self.program.text_of[load] and text.start(load) > text.stop(target)
         if not loading.is_inside(storing) or not after or not self._is_always_stored(target, storing):
             raise Refused(
-                f"What `{self._text(target)}` holds when line {load.lineno} reads it may be from an earlier run. "
+                f"What `{self.short(target)}` holds when line {load.lineno} reads it may be from an earlier run. "
                 f"Store a function that takes {self._values()} as an argument, and pass the right value at each call."
             )
         if self.program.scope_at[load].is_inside(self.program.own_scope[self.function]):
-            raise Refused(f"`{self.name}` calls what `{self._text(target)}` held before. Pass {self._values()} by hand.")
+            raise Refused(
+                f"`{self.name}` calls what `{self.short(target)}` held before. Pass {self._values()} by hand."
+            )
 
     def _check_never_another(self, target: ast.expr, loads: list[ast.expr]) -> None:
         """Where a place held another function at first, each read must certainly come after the assignment."""
@@ -380,7 +396,7 @@ class Flow:
             outside = at is None and storing is not None and reach.is_called_before(storing, load)
             if not plain or not (inside or outside):
                 raise Refused(
-                    f"`{self._text(target)}` holds another function at first, which line {load.lineno} may call. "
+                    f"`{self.short(target)}` holds another function at first, which line {load.lineno} may call. "
                     f"Let both functions take {self._values()} as an argument, and pass it at each call."
                 )
 
@@ -408,14 +424,16 @@ class Flow:
         if factory.decorator_list or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(factory)):
             raise Refused(
                 f"`{self.name}` is returned by `{factory.name}`, which is transformed or a generator. Return "
-                f"`jax.tree_util.Partial({self.name}, ...)` with {self._values()} bound, or return {self._values()} too."
+                f"`jax.tree_util.Partial({self.name}, ...)` with {self._values()} bound, or return {self._values()} "
+                "too."
             )
         if isinstance(factory, ast.AsyncFunctionDef):
             raise self._unknown(node)
         scope = self.program.scope_at[factory]
         if scope.kind == "class":
             raise Refused(
-                f"`{self.name}` is returned by the method `{factory.name}`. Return {self._values()} too and pass it at each "
+                f"`{self.name}` is returned by the method `{factory.name}`. Return {self._values()} too and pass it "
+                "at each "
                 f"call, or return `jax.tree_util.Partial({self.name}, ...)` with it bound."
             )
         self._name(scope, factory.name, replace(shape, calls=shape.calls + 1))
@@ -438,12 +456,11 @@ class Flow:
         if isinstance(definition, ast.ClassDef):
             attribute = field_for_argument(definition, place)
             if attribute is not None and (definition.name, attribute) in self.fields and shape.plain:
-                self.uses.append(
-                    Use("field", node, self._reach(node), field_of=definition, field_name=attribute)
-                )
+                self.uses.append(Use("field", node, self._reach(node), field_of=definition, field_name=attribute))
                 return
             raise Refused(
-                f"`{self.name}` is kept in an object of class `{definition.name}`. Keep {self._values()} in the object too, "
+                f"`{self.name}` is kept in an object of class `{definition.name}`. Keep {self._values()} in the "
+                "object too, "
                 f"or store `jax.tree_util.Partial({self.name}, ...)` in a field that is a pytree child."
             )
         if isinstance(definition, ast.FunctionDef) and not shape.many and shape.solver is None and not shape.calls:
@@ -452,7 +469,7 @@ class Flow:
                 self._given_to_own_function(node, definition, parameter, shape)
                 return
         raise Refused(
-            f"`{self.name}` is given to `{self._text(call.func)}`, and how that calls it is not known. "
+            f"`{self.name}` is given to `{self.short(call.func)}`, and how that calls it is not known. "
             f"Pass {self._values()} through it by hand."
         )
 
@@ -498,7 +515,8 @@ class Flow:
 
     def _many_rows(self, node: ast.expr) -> Refused:
         return Refused(
-            f"{self._values()} has one value for each mapped row, and `{self.name}` is used once on line {node.lineno}. "
+            f"{self._values()} has one value for each mapped row, and `{self.name}` is used once on line "
+            f"{node.lineno}. "
             f"Say which row is meant, or map that line with `jax.vmap` too."
         )
 
@@ -507,13 +525,15 @@ class Flow:
 
     # -- words ------------------------------------------------------------------------------------------------------
 
-    def _text(self, node: ast.AST) -> str:
+    def short(self, node: ast.AST) -> str:
+        """A node's text, cut where it is long."""
         return short_text(self.program, node)
 
     def _values(self) -> str:
         return listed(self.variables)
 
-    def _no_argument(self, call: ast.Call) -> Refused:
+    def no_argument(self, call: ast.expr) -> Refused:
+        """The refusal of a value that JAX does not take as an argument."""
         names = listed(sorted(self.no_pytrees))
         return Refused(
             f"{names} is an object that JAX does not take as an argument (line {call.lineno}). "
@@ -540,7 +560,7 @@ def field_for_argument(definition: ast.ClassDef, place: int | str) -> str | None
 
 
 def _parameter_for(definition: ast.FunctionDef, place: int | str) -> str | None:
-    """The parameter that takes an argument at a position or keyword, or None where it is gathered by ``*`` or ``**``."""
+    """The parameter that takes an argument at a position or keyword, or None where it is gathered by ``*``."""
     positional = [a.arg for a in (*definition.args.posonlyargs, *definition.args.args)]
     if isinstance(place, int):
         return positional[place] if place < len(positional) else None

@@ -99,7 +99,7 @@ def replace(text: Text, node: ast.AST, new: str) -> list[TextEdit]:
     return [TextEdit(text.start(node), text.stop(node), 0, new)]
 
 
-# -- positions ----------------------------------------------------------------------------------------------------------
+# -- positions -------------------------------------------------------------------------------------------------------
 
 
 def _only_parameters(text: Text, function: FunctionNode, names: Sequence[str]) -> list[TextEdit]:

@@ -16,8 +16,26 @@ from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 from jaxleak_magic.rewrite.texts import Text, TextEdit
 
 _MUTATORS = frozenset(
-    "append extend insert pop remove clear sort reverse update setdefault popitem add discard appendleft extendleft "
-    "popleft rotate put".split()
+    (
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "popitem",
+        "add",
+        "discard",
+        "appendleft",
+        "extendleft",
+        "popleft",
+        "rotate",
+        "put",
+    )
 )
 
 
@@ -142,7 +160,9 @@ class Lift:
             if isinstance(node, ast.Call) and scope.is_inside(self.program.own_scope[function]):
                 name = self.program.qualified(node.func)
                 if name in ("builtins.locals", "builtins.eval", "builtins.exec", "builtins.vars", "builtins.dir"):
-                    raise Refused(f"`{flow.name}` looks at its own names (line {node.lineno}). Pass its values by hand.")
+                    raise Refused(
+                        f"`{flow.name}` looks at its own names (line {node.lineno}). Pass its values by hand."
+                    )
         if function.args.kwarg is None:
             return
         for use in flow.uses:
@@ -159,7 +179,8 @@ class Lift:
         for node, scope in self.program.scope_at.items():
             if isinstance(node, ast.Nonlocal) and variable in node.names and scope.lookup(variable) is owner:
                 raise Refused(
-                    f"`{variable}` is written through `nonlocal`. Return its new value from the function that writes it."
+                    f"`{variable}` is written through `nonlocal`. Return its new value from the function that writes "
+                    "it."
                 )
         for load in self.program.loads(owner, variable):
             if self._inside(load, function) and (how := self._changed_in_place(load)):
@@ -200,18 +221,18 @@ class Lift:
             return False
         if probe.stores or not probe.keeps_closures or not probe.uses:
             return False
+        keeps = True
         for use in probe.uses:
             for variable in self.variables:
                 owner = self.program.own_scope[carrier].lookup(variable)
                 between = self.program.scope_at[use.node]
                 while owner is not None and between is not owner and between.parent is not None:
                     node = between.node
-                    inside = between.is_inside(self.program.own_scope[carrier])
-                    if isinstance(node, FunctionNode) and not inside and node not in self.draft.lifted:
-                        if not self._may_keep(node, around | {carrier}):
-                            return False
+                    outside = not between.is_inside(self.program.own_scope[carrier])
+                    if isinstance(node, FunctionNode) and outside and node not in self.draft.lifted:
+                        keeps &= self._may_keep(node, around | {carrier})
                     between = between.parent
-        return True
+        return keeps
 
     # -- edits ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +272,12 @@ class Lift:
         """Number of the parameter that a library fills from ``args``, where neither the function nor a call uses it."""
         numbers = {use.row.slot_parameter for use in flow.uses if use.kind == "slot" and use.row is not None}
         positional = [*flow.function.args.posonlyargs, *flow.function.args.args]
-        if len(numbers) != 1 or len(self.variables) != 1 or (number := numbers.pop()) is None or number >= len(positional):
+        if (
+            len(numbers) != 1
+            or len(self.variables) != 1
+            or (number := numbers.pop()) is None
+            or number >= len(positional)
+        ):
             return None
         scope, parameter = self.program.own_scope[flow.function], positional[number].arg
         is_free = not self.program.loads(scope, parameter) and self.program.only_site(scope, parameter) is not None
@@ -267,9 +293,10 @@ class Lift:
         if any(isinstance(a, ast.Starred) for a in use.node.args) or any(k.arg is None for k in use.node.keywords):
             return False
         if use.kind == "slot":
-            assert use.row is not None and use.row.slot is not None
+            assert use.row is not None
+            assert use.row.slot is not None
             given = _given(use.node, *use.row.slot)
-            return given is None and len(use.node.args) <= use.row.slot[1] or _is_none(given)
+            return (given is None and len(use.node.args) <= use.row.slot[1]) or _is_none(given)
         return use.kind == "call" and use.direct and number < len(use.node.args) and _is_none(use.node.args[number])
 
     def _fill_slot(self, flow: Flow, number: int) -> None:
@@ -283,7 +310,8 @@ class Lift:
                 continue
             text, (value,) = self.program.text_of[use.node], use.values
             if use.kind == "slot":
-                assert use.row is not None and use.row.slot is not None
+                assert use.row is not None
+                assert use.row.slot is not None
                 keyword, position = use.row.slot
                 given = _given(use.node, keyword, position)
                 if given is not None:
@@ -303,14 +331,19 @@ class Lift:
                 uses.append(Use("bind", use.node, use.values))
             elif use.kind == "slot" and any(u.kind == "term" and u.values for u in flow.uses) and not flow.stores:
                 continue
-            elif use.kind == "slot" and use.row is not None and use.row.keeps_closures and isinstance(use.node, ast.Call):
+            elif (
+                use.kind == "slot" and use.row is not None and use.row.keeps_closures and isinstance(use.node, ast.Call)
+            ):
                 given = _given(use.node, use.row.keyword or "", use.row.position)
                 if given is None:
-                    raise Refused(f"`{flow.name}` is given away in an unusual form. Pass {listed(self.variables)} by hand.")
+                    raise Refused(
+                        f"`{flow.name}` is given away in an unusual form. Pass {listed(self.variables)} by hand."
+                    )
                 uses.append(Use("bind", given, use.values))
             elif use.kind in ("slot", "term"):
                 raise Refused(
-                    f"The `args` of `{flow.name}` are in use already. Put {listed(self.variables)} into them too and unpack "
+                    f"The `args` of `{flow.name}` are in use already. Put {listed(self.variables)} into them too and "
+                    "unpack "
                     f"it in `{flow.name}`."
                 )
             else:
@@ -325,17 +358,20 @@ class Lift:
         named = [f"{name}={value}" for name, value in zip(self.variables, names, strict=bool(names))]
         if use.kind == "axes":
             if place != "last":
-                raise Refused(f"`{flow.name}` is mapped and has defaults. Pass {listed(self.variables)} by hand, `in_axes` None.")
+                raise Refused(
+                    f"`{flow.name}` is mapped and has defaults. Pass {listed(self.variables)} by hand, `in_axes` None."
+                )
             if use.node not in axes:
                 axes.append(use.node)
                 self._extend_axes(use, flow)
         elif use.kind in ("bind", "field"):
             if flow.no_pytrees:
-                raise flow._no_argument(use.node)
+                raise flow.no_argument(use.node)
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
             if partial is None and (partial := self._import_jax(use.node)) is None:
                 raise Refused(
-                    f"`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind {listed(names)} to "
+                    "`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind "
+                    f"{listed(names)} to "
                     f"`{flow.name}` with it."
                 )
             self._check_bound_early(flow)
@@ -359,7 +395,7 @@ class Lift:
                 if not use.direct and (own is None or set(own) & set(self.variables)):
                     raise Refused(
                         f"`{flow.name}` has parameters with defaults, so {listed(names)} cannot be added by position. "
-                        f"Put it before them by hand and pass it at `{flow._text(use.node.func)}`."
+                        f"Put it before them by hand and pass it at `{flow.short(use.node.func)}`."
                     )
                 self.draft.add(text, insertions.append_keywords(text, use.node, named))
             elif place == "first":
@@ -423,7 +459,9 @@ class Lift:
                 node = self.program.parent.get(node)
 
     def _extend_axes(self, use: Use, flow: Flow) -> None:
-        assert isinstance(use.node, ast.Call) and use.row is not None and use.row.axes is not None
+        assert isinstance(use.node, ast.Call)
+        assert use.row is not None
+        assert use.row.axes is not None
         text = self.program.text_of[use.node]
         keyword = next((k for k in use.node.keywords if k.arg == use.row.axes), None)
         given = keyword.value if keyword else use.node.args[1] if len(use.node.args) > 1 else None
@@ -431,14 +469,11 @@ class Lift:
         if isinstance(given, ast.Tuple):
             self.draft.add(text, _extend_sequence(text, given, extra))
             return
-        counts = {
-            len(u.node.args)
-            for u in flow.uses
-            if u.kind == "call" and u.direct and isinstance(u.node, ast.Call) and u.node.func is not None
-        }
-        if len(counts) != 1 or not (given is None or isinstance(given, ast.Constant) and given.value is not None):
+        counts = {len(u.node.args) for u in flow.uses if u.kind == "call" and u.direct and isinstance(u.node, ast.Call)}
+        if len(counts) != 1 or not (given is None or (isinstance(given, ast.Constant) and given.value is not None)):
             raise Refused(
-                f"The `in_axes` for the mapped `{flow.name}` are not written out. Write them as a tuple with one entry for "
+                f"The `in_axes` for the mapped `{flow.name}` are not written out. Write them as a tuple with one "
+                "entry for "
                 f"each argument, then pass {listed(self.variables)} with `None`."
             )
         entry = "0" if given is None else text.of(given)
@@ -449,7 +484,9 @@ class Lift:
             self.draft.add(text, insertions.append_arguments(text, use.node, [f"{use.row.axes}={value}"]))
 
     def _extend_tuple(self, use: Use, flow: Flow) -> None:
-        assert isinstance(use.node, ast.Call) and use.row is not None and use.row.slot is not None
+        assert isinstance(use.node, ast.Call)
+        assert use.row is not None
+        assert use.row.slot is not None
         text, call = self.program.text_of[use.node], use.node
         keyword, position = use.row.slot
         given = next((k.value for k in call.keywords if k.arg == keyword), None)
@@ -463,7 +500,8 @@ class Lift:
             self.draft.add(text, insertions.append_arguments(text, call, [f"{keyword}={value}"]))
         else:
             raise Refused(
-                f"`{keyword}` of `{flow._text(call.func)}` is not written as a tuple. Add {listed(names)} to it by hand."
+                f"`{keyword}` of `{flow.short(call.func)}` is not written as a tuple. Add {listed(names)} to it by "
+                "hand."
             )
 
     def _check_other_objects(self, definition: ast.ClassDef, attribute: str, flow: Flow) -> None:
@@ -476,13 +514,19 @@ class Lift:
                 given = [*call.args, *(keyword.value for keyword in call.keywords)]
                 if not any(each in bound for each in given):
                     raise Refused(
-                        f"Another `{definition.name}` is made on line {call.lineno}. Bind what its `{attribute}` gets with "
+                        f"Another `{definition.name}` is made on line {call.lineno}. Bind what its `{attribute}` gets "
+                        "with "
                         f"`jax.tree_util.Partial` too, then make `{attribute}` a pytree child."
                     )
         for node in self.program.scope_at:
-            if isinstance(node, ast.Attribute) and node.attr.startswith("__") and isinstance(node.value, ast.Attribute):
-                if node.value.attr == attribute:
-                    raise Refused(f"`{attribute}.{node.attr}` is read (line {node.lineno}), which a bound function lacks.")
+            match node:
+                case ast.Attribute(attr=name, value=ast.Attribute(attr=owner_of)) if owner_of == attribute:
+                    if name.startswith("__"):
+                        raise Refused(
+                            f"`{attribute}.{name}` is read (line {node.lineno}), which a bound function lacks."
+                        )
+                case _:
+                    pass
 
     def _emit_returns(self, returns: Sequence[Return]) -> None:
         """Let functions return values that are needed after their call, and bind them there."""
@@ -495,9 +539,10 @@ class Lift:
             assert isinstance(last, ast.Return)
             target = statement.targets[0] if isinstance(statement, ast.Assign) else None
             added = "".join(f", {name}" for name in names)
-            if last.value is None or isinstance(last.value, ast.Constant) and last.value.value is None:
+            if last.value is None or (isinstance(last.value, ast.Constant) and last.value.value is None):
                 raise Refused(
-                    f"`{function.name}` returns nothing. Let it return {listed(names)}, and pass that at the later calls."
+                    f"`{function.name}` returns nothing. Let it return {listed(names)}, and pass that at the later "
+                    "calls."
                 )
             if isinstance(last.value, ast.Tuple):
                 if not isinstance(target, ast.Tuple) or len(target.elts) != len(last.value.elts) or not target.elts:
@@ -508,7 +553,9 @@ class Lift:
                 self.draft.add(text, _extend_tuple_text(text, last.value, names))
                 self.draft.add(calling, _extend_tuple_text(calling, target, names))
             else:
-                end = text.after_parentheses(text.stop(last.value), text.after_parentheses(text.stop(last), len(text.text)))
+                end = text.after_parentheses(
+                    text.stop(last.value), text.after_parentheses(text.stop(last), len(text.text))
+                )
                 self.draft.add(text, [TextEdit(end, end, 5, added)])
                 if isinstance(target, ast.Tuple):
                     self.draft.add(calling, insertions.wrap(calling, target, "(", ")" + added))
@@ -525,7 +572,8 @@ class Lift:
         assert isinstance(statement, ast.Expr)
         if len(names) != 1 or text.tree.body[-1] is statement:
             raise Refused(
-                f"The result of `{function.name}` is not bound to a name. Let it return {listed(names)} too, bind it, and "
+                f"The result of `{function.name}` is not bound to a name. Let it return {listed(names)} too, bind it, "
+                "and "
                 f"pass it at the later calls."
             )
         self.draft.add(text, insertions.wrap(text, statement.value, f"{names[0]} = ", "[1]"))

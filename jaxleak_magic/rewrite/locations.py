@@ -81,8 +81,10 @@ class Location:
         owner = self.program.owner(base)
         if (owner, base.id) == self.root:
             return True
-        return self._self_class(self.root) is not None and owner is not None and (
-            self._self_class((owner, base.id)) is self._self_class(self.root)
+        return (
+            self._self_class(self.root) is not None
+            and owner is not None
+            and (self._self_class((owner, base.id)) is self._self_class(self.root))
         )
 
     def _self_class(self, root: tuple[Scope, str]) -> Scope | None:
@@ -135,7 +137,7 @@ class Location:
             case ast.Call(func=ast.Name(id="dict" | "list"), args=[], keywords=[]):
                 return
             case ast.Dict():
-                # What it holds at first is never read as the stored function: each read is checked to come after the store.
+                # What it holds at first is never read as the stored function: reads are checked to come after.
                 for known in value.keys:
                     sure = known is not None and _same_key(self.program, key, known)[1]
                     if not sure:
@@ -154,7 +156,8 @@ class Location:
 
     def _twice(self, node: ast.AST) -> Refused:
         return Refused(
-            f"`{self.text}` is assigned in more than one place (line {getattr(node, 'lineno', None)}), so its calls may "
+            f"`{self.text}` is assigned in more than one place (line {getattr(node, 'lineno', None)}), so its calls "
+            "may "
             f"mean another function. Store a function that takes the value as an argument, and pass it at each call."
         )
 

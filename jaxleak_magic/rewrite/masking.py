@@ -1,7 +1,7 @@
 """Hides IPython's own syntax from Python's parser without moving a single character.
 
-``%magic``, ``!shell``, ``name = %magic``, ``name = !shell``, ``obj?`` and leading ``%%magic`` lines are replaced by Python
-of the same length, so that positions in the masked text are positions in the user's text.
+``%magic``, ``!shell``, ``name = %magic``, ``name = !shell``, ``obj?`` and leading ``%%magic`` lines are replaced by
+Python of the same length, so that positions in the masked text are positions in the user's text.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Program:
                 yield node
 
     def function_at(self, name: str, place: Place | None, variable: str) -> FunctionNode | None:
-        """The one function with this code name at this place that closes over ``variable``; None where it is not sure."""
+        """The one function of this name at this place that closes over ``variable``; None where it is not sure."""
         found: list[FunctionNode] = []
         for node in self.functions():
             if ("<lambda>" if isinstance(node, ast.Lambda) else node.name) != name:
@@ -172,7 +172,7 @@ class Program:
     # -- full names -------------------------------------------------------------------------------------------------
 
     def qualified(self, expression: ast.expr) -> str | None:
-        """Full name of the library object that an expression means (``"jax.numpy.sum"``), or None where it is not sure."""
+        """Full name of the library object that an expression means (``"jax.numpy.sum"``), or None where unsure."""
         from jaxleak_magic.rewrite.call_sites import canonical
 
         name = self._qualified(expression, 8)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from jaxleak_magic.rewrite.refusing import Refused
+
 from jaxleak_magic.rewrite.insertions import replace
 from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.texts import TextEdit
 
 
@@ -58,7 +59,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]
 
 def _annotated_fields(definition: ast.ClassDef) -> list[tuple[str, str]] | None:
     """Fields of a dataclass-like class: annotated names in order; None where something may compute in between."""
-    if any(isinstance(s, ast.FunctionDef) and s.name in ("__post_init__", "__new__", "__setattr__") for s in definition.body):
+    if any(
+        isinstance(s, ast.FunctionDef) and s.name in ("__post_init__", "__new__", "__setattr__")
+        for s in definition.body
+    ):
         return None
     fields = [
         s.target.id
@@ -82,7 +86,7 @@ def field_argument(definition: ast.ClassDef, call: ast.Call, attribute: str) -> 
     return None
 
 
-# -- flatten and unflatten ----------------------------------------------------------------------------------------------
+# -- flatten and unflatten -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,9 @@ def _flatten_pair(program: Program, definition: ast.ClassDef) -> _Pair | None:
             and len(call.args) == 3
         ):
             flatten, unflatten = (program.definition(argument) for argument in call.args[1:])
-            if isinstance(flatten, ast.Lambda | ast.FunctionDef) and isinstance(unflatten, ast.Lambda | ast.FunctionDef):
+            if isinstance(flatten, ast.Lambda | ast.FunctionDef) and isinstance(
+                unflatten, ast.Lambda | ast.FunctionDef
+            ):
                 return _pair(flatten, unflatten, skip=0)
     return None
 
@@ -155,7 +161,8 @@ def _pair(flatten: ast.Lambda | ast.FunctionDef, unflatten: ast.Lambda | ast.Fun
     ok = isinstance(flattened, ast.Tuple) and len(flattened.elts) == 2 and rebuilt is not None
     if not ok or len(flatten.args.args) != 1 or len(unflatten.args.args) != 2 + skip:
         return None
-    assert isinstance(flattened, ast.Tuple) and rebuilt is not None
+    assert isinstance(flattened, ast.Tuple)
+    assert rebuilt is not None
     aux, children = unflatten.args.args[skip:]
     return _Pair(flattened, flatten.args.args[0].arg, rebuilt, unflatten, aux, children)
 
@@ -193,7 +200,9 @@ def _move(program: Program, definition: ast.ClassDef, attribute: str, pair: _Pai
     new_aux = [name for name in aux if name != attribute]
     text = program.text_of[pair.flattened]
     of = pair.flatten_argument
-    child_text = "(" + ", ".join(f"{of}.{name}" for name in new_children) + ("," if len(new_children) == 1 else "") + ")"
+    child_text = (
+        "(" + ", ".join(f"{of}.{name}" for name in new_children) + ("," if len(new_children) == 1 else "") + ")"
+    )
     if not new_aux:
         aux_text = "None"
     elif isinstance(pair.flattened.elts[1], ast.Tuple):
@@ -231,7 +240,11 @@ def _rebuilt_order(
     rebuilt = pair.rebuilt
     if isinstance(rebuilt, ast.Name) and rebuilt.id == pair.aux_argument.arg and whole:
         return aux
-    if not isinstance(rebuilt, ast.Call) or rebuilt.keywords or not _is_constructor(program, pair, rebuilt.func, definition):
+    if (
+        not isinstance(rebuilt, ast.Call)
+        or rebuilt.keywords
+        or not _is_constructor(program, pair, rebuilt.func, definition)
+    ):
         return None
     order: list[str] = []
     aux_is_tuple = isinstance(pair.flattened.elts[1], ast.Tuple)
@@ -300,8 +313,7 @@ def _rebuild(
     return [(pair.rebuilt, edit) for edit in replace(text, pair.rebuilt, f"{constructor}({arguments})")]
 
 
-
-# -- fields that are declared static ------------------------------------------------------------------------------------
+# -- fields that are declared static ---------------------------------------------------------------------------------
 
 _STATIC_OPTIONS = {"flax.struct.field": ("pytree_node", False), "equinox.field": ("static", True)}
 
@@ -319,7 +331,9 @@ def _declared_static(
     return _moved_in_lists(program, definition, attribute)
 
 
-def _without_static(program: Program, statement: ast.AnnAssign, value: ast.Call) -> list[tuple[ast.AST, TextEdit]] | None:
+def _without_static(
+    program: Program, statement: ast.AnnAssign, value: ast.Call
+) -> list[tuple[ast.AST, TextEdit]] | None:
     name = program.qualified(value.func)
     text = program.text_of[statement]
     marks: list[ast.keyword] = []
@@ -344,7 +358,9 @@ def _without_static(program: Program, statement: ast.AnnAssign, value: ast.Call)
 
 def _is_static_metadata(node: ast.expr) -> bool:
     match node:
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=[ast.keyword(arg="static", value=ast.Constant(value=True))]):
+        case ast.Call(
+            func=ast.Name(id="dict"), args=[], keywords=[ast.keyword(arg="static", value=ast.Constant(value=True))]
+        ):
             return True
         case ast.Dict(keys=[ast.Constant(value="static")], values=[ast.Constant(value=True)]):
             return True
@@ -352,7 +368,9 @@ def _is_static_metadata(node: ast.expr) -> bool:
             return False
 
 
-def _moved_in_lists(program: Program, definition: ast.ClassDef, attribute: str) -> list[tuple[ast.AST, TextEdit]] | None:
+def _moved_in_lists(
+    program: Program, definition: ast.ClassDef, attribute: str
+) -> list[tuple[ast.AST, TextEdit]] | None:
     calls = [d for d in definition.decorator_list if isinstance(d, ast.Call)]
     owner = program.scope_at[definition]
     for load in program.loads(owner, definition.name):
@@ -384,7 +402,7 @@ def _sequence(like: ast.List | ast.Tuple, items: list[str]) -> str:
     return "(" + ", ".join(items) + ("," if len(items) == 1 else "") + ")"
 
 
-# -- values that sit in aux data without a function ---------------------------------------------------------------------
+# -- values that sit in aux data without a function ------------------------------------------------------------------
 
 
 def is_registered(program: Program, definition: ast.ClassDef) -> bool:
@@ -403,7 +421,8 @@ def is_registered(program: Program, definition: ast.ClassDef) -> bool:
             names.add(program.qualified(parent.func))
     known = {name for name in names | bases if name}
     return any(
-        name.startswith("jax.tree_util.register") or name in ("flax.struct.dataclass", "flax.struct.PyTreeNode", "equinox.Module")
+        name.startswith("jax.tree_util.register")
+        or name in ("flax.struct.dataclass", "flax.struct.PyTreeNode", "equinox.Module")
         for name in known
     )
 
@@ -422,7 +441,15 @@ def register(program: Program, definition: ast.ClassDef) -> list[tuple[ast.AST, 
     """
     fields = constructor_fields(definition)
     methods = {s.name for s in definition.body if isinstance(s, ast.FunctionDef)}
-    special = methods & {"__eq__", "__hash__", "__setattr__", "__getattr__", "__getattribute__", "__new__", "tree_flatten"}
+    special = methods & {
+        "__eq__",
+        "__hash__",
+        "__setattr__",
+        "__getattr__",
+        "__getattribute__",
+        "__new__",
+        "tree_flatten",
+    }
     slots = any(isinstance(n, ast.Name) and n.id == "__slots__" for n in ast.walk(definition))
     plain = not definition.bases and not definition.keywords and not definition.decorator_list
     init = any(name == "__init__" for name in methods)

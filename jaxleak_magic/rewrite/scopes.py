@@ -20,7 +20,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 @dataclass(frozen=True)
 class Site:
-    """A place that binds a name: ``node`` is the `ast.Name`, `ast.arg`, `ast.alias`, definition or pattern that does."""
+    """A place that binds a name: ``node`` is the name, argument, alias, definition or pattern that does."""
 
     kind: SiteKind
     node: ast.AST
@@ -106,7 +106,9 @@ class ScopeIndex:
         if self._free is None:
             self._free = defaultdict(set)
             for node, at in self.evaluated_in.items():
-                names = [node.id] if isinstance(node, ast.Name) else node.names if isinstance(node, ast.Nonlocal) else []
+                names = (
+                    [node.id] if isinstance(node, ast.Name) else node.names if isinstance(node, ast.Nonlocal) else []
+                )
                 for name in names:
                     self._note_free(name, at, self._free)
         return frozenset(self._free[scope])

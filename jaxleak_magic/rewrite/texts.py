@@ -57,7 +57,7 @@ class Text:
 
     @property
     def newline(self) -> str:
-        """The line ending that the text uses first, or ``"\\n"``."""
+        r"""The line ending that the text uses first, or ``"\\n"``."""
         first = _LINE_END.search(self.text)
         return first.group() if first else "\n"
 

@@ -67,7 +67,7 @@ class Generator:
         calls_itself = self.chance(0.25)
         captured = self.random.sample(["a", "b", "c", "d"], self.random.randint(1, 3))
         self.emit(0, "", "@jax.jit" if calls_itself and self.chance(0.5) else "", "def entry(a, b, x):")
-        self.emit(1, f"c = {self.pick('a * b', '{0!r} + a'.format(0.5), 'jnp.sin(a)')}", "d = {'k': a, 'm': b}")
+        self.emit(1, f"c = {self.pick('a * b', f'{0.5!r} + a', 'jnp.sin(a)')}", "d = {'k': a, 'm': b}")
         self.emit(1, "total = x * 0.0")
         if self.chance(0.15):
             self.emit(1, f"{self.pick('b', 'c')} = a + 0.25")
@@ -116,7 +116,11 @@ class Generator:
         elif style < 0.36 and signature == "t, u":
             self.emit(depth + 1, "if u > 3.0:", "    return t", f"return fun(t * ({value}) * 0.1, u + 1.0)")
         elif style < 0.4:
-            self.emit(depth + 1, f"parts = [s * ({value}) for s in (1.0, 2.0)]", f"return sum(parts) + {self.body(signature, '1.0')}")
+            self.emit(
+                depth + 1,
+                f"parts = [s * ({value}) for s in (1.0, 2.0)]",
+                f"return sum(parts) + {self.body(signature, '1.0')}",
+            )
         else:
             self.emit(depth + 1, f"return {self.body(signature, value)}")
         return "fun", line, signature
@@ -156,7 +160,18 @@ class Generator:
         kinds = ["direct", "direct", "helper", "lambda", "comprehension", "alias", "conditional", "shadow", "loop"]
         kinds += ["store", "attribute", "factory", "partial", "string", "nested", "twice", "default"]
         if one:
-            kinds += ["grad", "value_and_grad", "vmap", "jit", "checkpoint", "scan", "scan_named", "fori", "cond", "while"]
+            kinds += [
+                "grad",
+                "value_and_grad",
+                "vmap",
+                "jit",
+                "checkpoint",
+                "scan",
+                "scan_named",
+                "fori",
+                "cond",
+                "while",
+            ]
             kinds += ["vjp", "jvp", "map", "grad_of_helper", "vmap_axes", "jacfwd", "hessian", "bound"]
         if signature == "t, u":
             kinds += ["grad_two", "vmap_two", "vmap_two", "static"]
@@ -170,8 +185,19 @@ class Generator:
                 self.emit(depth, f"{add}{self.pick(f'{helper}(x)', f'jax.vmap({helper})(jnp.ones(2) * x).sum()')}")
             case "nested":
                 helper = self.fresh("outer")
-                self.emit(depth, f"def {helper}(s):", "    def within(r):", f"        return {name}({self.arguments(signature, 'r')})")
-                self.emit(depth, "    return within(s) * 2.0", f"{add}{self.pick('', 'jax.grad(')}{helper}(x)".replace(f"jax.grad({helper}(x)", f"jax.grad({helper})(x)"))
+                self.emit(
+                    depth,
+                    f"def {helper}(s):",
+                    "    def within(r):",
+                    f"        return {name}({self.arguments(signature, 'r')})",
+                )
+                self.emit(
+                    depth,
+                    "    return within(s) * 2.0",
+                    f"{add}{self.pick('', 'jax.grad(')}{helper}(x)".replace(
+                        f"jax.grad({helper}(x)", f"jax.grad({helper})(x)"
+                    ),
+                )
             case "lambda":
                 self.emit(depth, f"{add}(lambda s: {name}({self.arguments(signature, 's')}))(x)")
             case "comprehension":
@@ -195,7 +221,9 @@ class Generator:
                 self.emit(depth, f"box.slot = {name}", f"{add}box.slot({self.arguments(signature)})")
             case "factory":
                 helper = self.fresh("make")
-                self.emit(depth, f"def {helper}():", f"    return {name}", f"{add}{helper}()({self.arguments(signature)})")
+                self.emit(
+                    depth, f"def {helper}():", f"    return {name}", f"{add}{helper}()({self.arguments(signature)})"
+                )
             case "partial":
                 self.emit(depth, f"{add}functools.partial({name})({self.arguments(signature)})")
             case "string":
@@ -204,9 +232,17 @@ class Generator:
                 self.emit(depth, f"{add}{call} * {name}({self.arguments(signature)})")
             case "default":
                 helper = self.fresh("with_default")
-                self.emit(depth, f"def {helper}(s, g={name}):", f"    return g({self.arguments(signature, 's')})", f"{add}{helper}(x)")
+                self.emit(
+                    depth,
+                    f"def {helper}(s, g={name}):",
+                    f"    return g({self.arguments(signature, 's')})",
+                    f"{add}{helper}(x)",
+                )
             case "grad":
-                self.emit(depth, f"{add}{self.pick(f'jax.grad({name})(x)', f'jax.grad({name}, argnums=0)(x)', f'jax.grad({name}, 0)(x)')}")
+                self.emit(
+                    depth,
+                    f"{add}{self.pick(f'jax.grad({name})(x)', f'jax.grad({name}, argnums=0)(x)', f'jax.grad({name}, 0)(x)')}",  # noqa: E501
+                )
             case "value_and_grad":
                 self.emit(depth, f"value, slope = jax.value_and_grad({name})(x)", f"{add}value * slope")
             case "vmap":
@@ -228,7 +264,11 @@ class Generator:
             case "fori":
                 self.emit(depth, f"{add}jax.lax.fori_loop(0, 2, lambda i, s: {name}(s), x * 1.0)")
             case "while":
-                self.emit(depth, f"{add}jax.lax.while_loop(lambda s: s[1] < 2, lambda s: ({name}(s[0]), s[1] + 1), (x * 1.0, 0))[0] * 0.0")
+                self.emit(
+                    depth,
+                    f"{add}jax.lax.while_loop(lambda s: s[1] < 2, lambda s: ({name}(s[0]), s[1] + 1), (x * 1.0, "
+                    "0))[0] * 0.0",
+                )
             case "cond":
                 self.emit(depth, f"{add}jax.lax.cond(x > 0, {name}, lambda s: s * 1.0, x * 1.0)")
             case "vjp":
@@ -268,10 +308,16 @@ class Generator:
         """The function is kept by the run and called afterwards at module level."""
         where = self.pick("table['later']", "box.slot", "kept['later']")
         self.emit(1, f"{where} = {self.pick('fun', 'fun', 'jax.jit(fun)') if signature in ('t', 't, u') else 'fun'}")
-        result = self.pick("total", "total, x", captured[0] if captured[0] in ("a", "b", "c") else "total", "total * 2.0")
+        result = self.pick(
+            "total", "total, x", captured[0] if captured[0] in ("a", "b", "c") else "total", "total * 2.0"
+        )
         self.emit(1, f"return {result}")
         target = "out, again" if result == "total, x" else "out"
         start = self.pick("0.5, 0.25, 1.5", "first, 0.25, 1.5", "a=0.5, b=first, x=1.5")
         self.emit(0, "", "first = 0.75", f"{target} = entry({start})")
         later = f"{where}({self.arguments(signature, '0.3')})"
-        self.emit(0, f"values = [out, {self.pick(later, f'sum([{where}({self.arguments(signature, chr(115))}) for s in (0.1, 0.2)])')}]")
+        self.emit(
+            0,
+            "values = [out, "
+            f"{self.pick(later, f'sum([{where}({self.arguments(signature, chr(115))}) for s in (0.1, 0.2)])')}]",
+        )

@@ -1,4 +1,4 @@
-"""On real code: no crash, every rewrite compiles, undo gives every byte back, and the scopes agree with the compiler."""
+"""On real code: no crash, every rewrite compiles, undo gives all back, and the scopes agree with the compiler."""
 
 from __future__ import annotations
 

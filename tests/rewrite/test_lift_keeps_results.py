@@ -14,7 +14,6 @@ from jaxleak_magic.rewrite.lift import Lift
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.texts import Unreadable, apply_edits, undo_edits
-
 from tests.rewrite.generated_programs import Generated, Generator
 
 
@@ -72,7 +71,8 @@ def compare(seeds: range) -> collections.Counter[str]:
         except (Refused, Unreadable) as reason:
             fates[kind_of(reason)] += 1
             continue
-        assert new is not None and new != program.text
+        assert new is not None
+        assert new != program.text
         try:
             with jax.disable_jit():
                 before = outcome(program.text, program.calls_itself)

@@ -34,7 +34,8 @@ def test_example(rule: Rule, example: Example):
     (fix,) = fixes_for(example, example.before)
     if example.after is None:
         assert example.refusal is not None
-        assert fix.refusal is not None and example.refusal in fix.refusal
+        assert fix.refusal is not None
+        assert example.refusal in fix.refusal
         assert (fix.source, fix.diff, fix.edits, fix.checked) == (None, None, (), None)
     else:
         assert fix.refusal is None, fix.refusal

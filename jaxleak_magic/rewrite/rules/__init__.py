@@ -46,8 +46,8 @@ class Rule:
 
     Attributes:
         id: the fix's id in the report.
-        propose: gives a title and a draft; None where the rule does not apply; raises `Refused` where it applies but the
-            meaning would not certainly stay.
+        propose: gives a title and a draft; None where the rule does not apply; raises `Refused` where it applies but
+            the meaning would not certainly stay.
         title: the title of a refusal, from the case.
         examples: at least one rewrite and one refusal.
     """

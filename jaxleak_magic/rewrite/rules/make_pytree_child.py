@@ -31,7 +31,11 @@ def _title(fields: list[tuple[str, str]]) -> str:
 
 
 def _refused_title(case: Case) -> str:
-    return case.lift_title if case.function is not None else _title([(a.name, a.attribute) for a in case.leak.facts.attributes])
+    return (
+        case.lift_title
+        if case.function is not None
+        else _title([(a.name, a.attribute) for a in case.leak.facts.attributes])
+    )
 
 
 _BEFORE = """\

@@ -95,6 +95,4 @@ def build(xs):
     ),
 )
 
-RULE = Rule(
-    "use_partial", propose, lambda case: case.lift_title + ", bound with `jax.tree_util.Partial`", EXAMPLES
-)
+RULE = Rule("use_partial", propose, lambda case: case.lift_title + ", bound with `jax.tree_util.Partial`", EXAMPLES)
