@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -167,7 +168,7 @@ def _base(facts: StoryFacts) -> str:
 
 def _at(place: Place) -> str:
     if place.file is not None:
-        return f"in {place.file}, line {place.line}"
+        return f"on line {place.line} of {os.path.basename(place.file)}"
     if place.cell is not None and place.cell.execution_count is not None:
         return f"on line {place.line} of In [{place.cell.execution_count}]"
     return f"on line {place.line}"

@@ -22,6 +22,7 @@ from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
 from jaxleak_magic.diagnose.mechanism import MechanismFacts, mechanism
 from jaxleak_magic.diagnose.model import (
+    CapturedValue,
     ClassFact,
     ErrorInfo,
     FunctionFact,
@@ -31,6 +32,7 @@ from jaxleak_magic.diagnose.model import (
     Place,
     Verdict,
 )
+from jaxleak_magic.diagnose.names import library_names
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
     links_of,
@@ -58,9 +60,10 @@ class _Found:
     paths: list[Path]
     verdict: Verdict
     from_error: bool = False
-    names: list[str] = field(default_factory=list)
+    held: dict[str, object] = field(default_factory=dict[str, object])
     used_at: CodePoint | None = None
     in_rule: bool = False
+    rule_place: Place | None = None
 
 
 def find_leaks(
@@ -93,12 +96,14 @@ def find_leaks(
             consequence = _promoted(found, dead, check, places) or _used_by_error(
                 dead, error, check, namespace, extra_roots, places
             )
+            if consequence.paths[0].steps and consequence.paths[0].steps[0].kind == "closure_cell":
+                consequence.rule_place = _running_rule(error, check, places)
             found = [f for f in found if f.verdict == "leak" and f is not consequence] + [consequence]
     groups = _grouped(found, check, places)
     leaks: list[Leak] = []
     leak_id: int | None = None
     for group in sorted(groups, key=lambda g: _ORDER[g[0].verdict]):
-        leaks.append(_describe(len(leaks) + 1, group, check, places, checked_file))
+        leaks.append(_describe(len(leaks) + 1, group, check, places, checked_file, namespace))
         if consequence is not None and any(each is consequence for each in group):
             leak_id = leaks[-1].id
     info = None if error is None else describe_error(error, places, leak_id)
@@ -203,11 +208,22 @@ def _running_closure(dead: object, trace: object, error: BaseException, check: L
         for name in code.co_freevars:
             step = _frame_step("closure_cell", name, "function", code)
             if values.get(name) is dead:
-                others = [other for other in code.co_freevars if id(type(values.get(other))) in classes]
-                return _Found(dead, trace, [_path_of(step)], "leak", True, [name, *others])
+                others = {other: values[other] for other in code.co_freevars if id(type(values.get(other))) in classes}
+                return _Found(dead, trace, [_path_of(step)], "leak", True, {name: dead, **others})
             attribute = _attribute_that_is(values.get(name), dead)
             if attribute is not None:
-                return _Found(dead, trace, [_path_of(attribute, step)], "leak", True, [bare(attribute.name)])
+                return _Found(dead, trace, [_path_of(attribute, step)], "leak", True, {bare(attribute.name): dead})
+    return None
+
+
+def _running_rule(error: BaseException, check: LeakCheck, places: Places) -> Place | None:
+    """Where the innermost custom rule of the user's that is running was given to JAX, or None where none is running."""
+    for frame in frames_of(error):
+        code = frame.f_code
+        if check.owners(code) == "user":
+            place = _rule_place(_frame_step("closure_cell", "", "function", code), places)
+            if place is not None:
+                return place
     return None
 
 
@@ -240,7 +256,7 @@ def _only_capturing_function(dead: object, trace: object, check: LeakCheck, plac
     if len(users) != 1:
         return None
     return _Found(
-        dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, [target.id]
+        dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, {target.id: dead}
     )
 
 
@@ -261,7 +277,7 @@ def _local_variable(dead: object, trace: object, error: BaseException, check: Le
             point = CodePoint(frame.f_code, frame.f_lasti)
             path = _path_of(_frame_step("frame_local", name, "frame", frame.f_code))
             return _Found(
-                dead, trace, [path], "leak", True, [name], used_at=point, in_rule=_raised_in_custom_rule(error)
+                dead, trace, [path], "leak", True, {name: dead}, used_at=point, in_rule=_raised_in_custom_rule(error)
             )
     return None
 
@@ -370,7 +386,14 @@ def _grouped(found: Sequence[_Found], check: LeakCheck, places: Places) -> list[
     return list(groups.values())
 
 
-def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Places, checked_file: str | None) -> Leak:
+def _describe(
+    number: int,
+    group: Sequence[_Found],
+    check: LeakCheck,
+    places: Places,
+    checked_file: str | None,
+    namespace: Mapping[str, Any],
+) -> Leak:
     best = min(group, key=lambda f: (_ORDER[f.verdict], f.paths[0].root_rank or 0, len(f.paths[0].steps)))
     path = best.paths[0]
     census = check.census
@@ -387,9 +410,12 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     finder = StorageFinder(places, filenames, created, created_file, traced)
     storage = finder.find(path.steps, given=best.from_error)
     if best.used_at is not None:
-        storage = Storage(places.of_point(best.used_at), "used", best.names[0])
+        storage = Storage(places.of_point(best.used_at), "used", next(iter(best.held), None))
     closures = [s for s in path.steps if s.kind == "closure_cell" and owner_of_step(s, check.owners) == "user"]
-    rule = best.in_rule or any(_in_custom_rule(step, places) for step in closures)
+    rules = [place for step in closures if (place := _rule_place(step, places)) is not None]
+    if rules or best.rule_place is not None:
+        storage = dataclasses.replace(storage, place=rules[0] if rules else best.rule_place)
+    rule = best.in_rule or bool(rules) or best.rule_place is not None
     returned = _came_out_by_return(storage, path)
     callback = any(_given_to_callback(step, places) for step in closures) or _stored_by_callback(storage, places)
     name = mechanism(
@@ -419,9 +445,10 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
     escaped = escaped_place(best.trace, census, places)
     pytree_class = _pytree_class(path.steps, check) if returned else None
     holder = _holder(path, check)
-    keeper = access_expression(path) or (f"{holder.name}" if holder is not None else None)
+    keeper = access_expression(path) or (holder.name if holder is not None else None)
     closure_names = [_function_name(step) for step in closures]
-    every: list[str] = [*([variable] if variable else []), *best.names, *_closure_names(group)]
+    held = {**best.held, **_held_by_closures(group)}
+    every: list[str] = [*([variable] if variable else []), *held]
     names = list(dict.fromkeys(every))
     explanation = explain(
         StoryFacts(
@@ -449,6 +476,8 @@ def _describe(number: int, group: Sequence[_Found], check: LeakCheck, places: Pl
         in_aux_data=returned,
         differentiated=any(t in ("JVPTrace", "LinearizeTrace", "JaxprTrace") for level in stack for t in level.traces),
         access=access_expression(path),
+        values=tuple(_captured_value(each, held.get(each)) for each in names) if closures else (),
+        names=library_names(namespace, check.owners),
     )
     return Leak(
         number,
@@ -574,25 +603,25 @@ def _is_random(created: Place | None, info: Any, places: Places) -> bool:
     return is_raw_key and any(word in created.source for word in _RANDOM)
 
 
-def _in_custom_rule(step: Step, places: Places) -> bool:
-    """Whether a closure is the primal or a rule of a custom derivative: decorated so, or given to ``defvjp``."""
+def _rule_place(step: Step, places: Places) -> Place | None:
+    """Where a closure is made the primal or a rule of a custom derivative: decorated so, or given to ``defvjp``."""
     if step.filename is None or step.line is None:
-        return False
-    name = (step.qualname or "").rpartition(".")[2]
+        return None
+    name = _function_name(step)
     node = places.definition(step.filename, step.line, name)
     if node is None:
-        return False
+        return None
     syntax = places.syntax(step.filename)
     if isinstance(node, ast.FunctionDef) and any(_mentions_rule(d) for d in node.decorator_list):
-        return True
+        return places.in_text(step.filename, node.lineno, node.col_offset, node.name)
     around = syntax.function_around(node) or syntax.tree
     for call in ast.walk(around):
         if not isinstance(call, ast.Call) or not _mentions_rule(call.func):
             continue
         for argument in call.args:
             if argument is node or (isinstance(argument, ast.Name) and argument.id == name):
-                return True
-    return False
+                return places.in_text(step.filename, call.lineno, call.col_offset, None)
+    return None
 
 
 def _given_to_callback(step: Step, places: Places) -> bool:
@@ -701,7 +730,7 @@ def _holder(path: Path, check: LeakCheck) -> Holder | None:
         owner = "ipython"
     elif path.root_kind == "module":
         owner = owner_of_module(path.root_name, check.owners)
-    name = root.name or root.holder
+    name = _function_name(root) if root.kind == "closure_cell" else root.name or root.holder
     return Holder(root.kind, name, owner)
 
 
@@ -709,10 +738,19 @@ def _function_name(step: Step) -> str:
     return (step.qualname or step.holder).rpartition(".")[2]
 
 
-def _closure_names(group: Sequence[_Found]) -> list[str]:
-    return [
-        bare(f.paths[0].steps[0].name) for f in group if f.paths[0].steps and f.paths[0].steps[0].kind == "closure_cell"
-    ]
+def _held_by_closures(group: Sequence[_Found]) -> dict[str, object]:
+    """The tracers of a group by the free variables that hold them."""
+    return {
+        bare(each.paths[0].steps[0].name): each.tracer
+        for each in group
+        if each.paths[0].steps and each.paths[0].steps[0].kind == "closure_cell"
+    }
+
+
+def _captured_value(name: str, value: object | None) -> CapturedValue:
+    if _jax.trace_of(value) is None:
+        return CapturedValue(name, "unknown" if value is None else type(value).__name__)
+    return CapturedValue(name, "tracer", tracer_info(value).dtype)
 
 
 def _function_fact(step: Step, places: Places) -> FunctionFact:

@@ -78,6 +78,7 @@ def mechanism(facts: MechanismFacts) -> str:
         "item": "container_append",
         "call": "container_append",
         "global": "global_write",
+        "set": "other",
     }.get(how, _from_first_step(facts.steps))
 
 

@@ -253,8 +253,8 @@ class LeakFacts:
         differentiated: whether a JVP or Linearize level is in the value's stack.
         access: expression that reaches the holder from the namespace, e.g. ``learners.schedule``, or None.
         values: what each of ``all_captured`` held.
-        names: modules, functions and classes of libraries that names of the namespace are bound to; needed for names that
-            no recorded text imports.
+        names: modules, functions and classes of libraries that names of the namespace are bound to; needed for names
+            that no recorded text imports.
     """
 
     captured: tuple[FunctionFact, ...] = ()

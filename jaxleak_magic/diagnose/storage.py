@@ -26,7 +26,8 @@ class Storage:
 
     Attributes:
         place: the statement, or None.
-        how: ``"attribute"``, ``"item"``, ``"call"``, ``"global"``, ``"nonlocal"``, ``"memo"``, ``"returned"``,
+        how: ``"attribute"``, ``"item"``, ``"call"``, ``"set"``,
+            ``"global"``, ``"nonlocal"``, ``"memo"``, ``"returned"``,
             ``"closure"`` or ``"unknown"``.
         variable: the user's name for the value, or None.
         guarded: whether the write runs only where the value is not there yet (a memo).
@@ -161,7 +162,9 @@ class StorageFinder:
     def _storage(self, found: _Candidate, steps: Sequence[Step], index: int) -> Storage:
         write = found.write
         how = write.kind
-        if write.kind == "name":
+        if write.method == "set":
+            how = "set"
+        elif write.kind == "name":
             how = "global" if steps[index].kind == "global" else "nonlocal"
         place = self._place(found.filename, write.line, write.column, write.function)
         statement = found.syntax.statement_at(write.line)
