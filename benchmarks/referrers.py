@@ -5,8 +5,9 @@
     python benchmarks/referrers.py --reference      JAX's report and objgraph too (minutes on large heaps)
 
 Each figure is the median of ``--repeat`` runs; a collection of the same heap is timed before each group. "walk" is one
-``gc.get_referrers`` call. Peak memory is what the search allocates through Python and NumPy (``tracemalloc``, in a run of
-its own). The leaked things are real tracers; the heap around them is made of dicts, lists and instances.
+``gc.get_referrers`` call. Peak memory is what the search allocates through Python and NumPy (``tracemalloc``, in a run
+of its own). The leaked things are real tracers; the heap around them is made of dicts, lists and instances. Repeated
+runs are a little harder than the first: describing a path makes ``__dict__``s real that were not.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from functools import cache
 from itertools import compress, count
@@ -28,7 +29,7 @@ def ids_of(objects: list[object]) -> np.ndarray:
 
     start = ctypes.c_void_p.from_address(id(objects) + _STORAGE).value
     assert start is not None
-    return np.frombuffer((ctypes.c_size_t * len(objects)).from_address(start), np.uintp).copy()
+    return np.frombuffer(ctypes.string_at(start, 8 * len(objects)), np.uintp)
 
 
 _STORAGE = 24  # struct PyListObject: reference count, type, size, storage, allocated; 8 bytes each
@@ -51,11 +52,11 @@ def _lists_are_addresses() -> bool:
     if not plain_build:
         return False
     probe: list[object] = [None, 5, "text", (), [1], {}, 2.5]
-    fields = (ctypes.c_size_t * 5).from_address(id(probe))
+    fields = struct.unpack("5N", ctypes.string_at(id(probe), 40))
     if fields[1] != id(list) or fields[2] != len(probe) or not len(probe) <= fields[4] < 64 or not fields[3]:
         return False
-    found = (ctypes.c_size_t * len(probe)).from_address(fields[3])
-    return list(found) == list(map(id, probe))
+    found = struct.unpack(f"{len(probe)}N", ctypes.string_at(fields[3], 8 * len(probe)))
+    return found == tuple(map(id, probe))
 
 
 def where(objects: list[object], wanted: set[int]) -> list[int]:

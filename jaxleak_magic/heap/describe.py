@@ -145,7 +145,7 @@ class Describer:
             found = "attribute", name
         elif kind is types.MethodType:
             found = "bound_method", holder.__name__ if type(holder.__func__) is types.FunctionType else None
-        elif kind in (types.BuiltinMethodType, types.MethodWrapperType):
+        elif ob.is_one_of(kind, types.BuiltinMethodType, types.MethodWrapperType):
             found = "bound_method", holder.__name__
         elif kind is types.CellType:
             found = "closure_cell", None

@@ -12,6 +12,7 @@ import sys
 import time
 import types
 from collections.abc import Iterable, Mapping, Sequence, Set
+from importlib.util import find_spec
 from itertools import islice
 
 from jaxleak_magic.heap.addresses import common
@@ -19,7 +20,7 @@ from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
 from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
 
-_NOT_ENTERED = frozenset({types.CodeType, types.ModuleType, types.FrameType})
+_NOT_ENTERED = frozenset(map(id, (types.CodeType, types.ModuleType, types.FrameType)))
 _INSTANCES_LOOKED_INTO = 10_000  # of a class on the way, for other references than the one to their class
 _INSTANCES_OF_A_CLASS = 100  # enough to tell what keeps a class alive that nothing else keeps
 _ROUNDS_OF_INSTANCES = 3
@@ -62,7 +63,7 @@ class Explored:
 def explore(
     targets: Sequence[object],
     roots: Sequence[Root],
-    barriers: Set[type],
+    barriers: Set[int],
     own: set[int],
     budget: Budget,
     entry_rank: Mapping[int, Mapping[int, int]],
@@ -72,7 +73,7 @@ def explore(
     Args:
         targets: objects to start from.
         roots: where to end; nothing above a root is searched.
-        barriers: types whose instances are never walked through.
+        barriers: ids of types whose instances are never walked through.
         own: ids of objects that are no holders because they belong to the search; added to.
         budget: limits.
         entry_rank: for a root's object, by id, the ranks of children whose rank is not the root's, by id.
@@ -94,7 +95,7 @@ class _Search:
         self,
         targets: Sequence[object],
         roots: Sequence[Root],
-        barriers: Set[type],
+        barriers: Set[int],
         own: set[int],
         budget: Budget,
         entry_rank: Mapping[int, Mapping[int, int]],
@@ -156,8 +157,8 @@ class _Search:
         kind, i = type(child), id(child)
         return (
             gc.is_tracked(child)
-            and kind not in _NOT_ENTERED
-            and kind not in self.barriers
+            and id(kind) not in _NOT_ENTERED
+            and id(kind) not in self.barriers
             and i not in self.own
             and i not in self.root_rank
             and not is_class(child)
@@ -258,6 +259,9 @@ class _Search:
         return gc.get_referrers(*self.arguments)
 
     def _by_snapshot(self, fresh: list[int]) -> None:
+        if find_spec("numpy") is None:
+            self._by_many_walks(fresh)
+            return
         snapshot = self._whole_heap()
         if snapshot is None:
             return
@@ -268,6 +272,16 @@ class _Search:
             return
         for holder, children in snapshot.owners(at, found):
             self._record(holder, children, fresh)
+
+    def _by_many_walks(self, fresh: list[int]) -> None:
+        """The slow way, where there is no NumPy."""
+        for first in range(0, len(self.frontier), self.budget.width):
+            if not self._within_budget():
+                return
+            part = self.frontier[first : first + self.budget.width]
+            self.own.add(id(part))
+            self._by_walk(part, fresh)
+            self.own.discard(id(part))
 
     def _whole_heap(self) -> Snapshot | None:
         if self.snapshot is None:
@@ -285,7 +299,7 @@ class _Search:
         if i in self.own:
             self._block(holder, children)
             return
-        if type(holder) in self.barriers or (type(holder) is dict and not is_root and _is_module_namespace(holder)):
+        if id(type(holder)) in self.barriers or (type(holder) is dict and not is_root and _is_module_namespace(holder)):
             self.held.update(children)
             self._block(holder, children)
             return

@@ -54,7 +54,7 @@ def find_holders(
     own.update(map(id, roots))  # the Root instances, not what they stand for
     collecting = gc.isenabled()
     gc.disable()
-    search = _Finder(roots, labellers, frozenset(barriers), own, per_target, budget, owner_of or usual_owner)
+    search = _Finder(roots, labellers, frozenset(map(id, barriers)), own, per_target, budget, owner_of or usual_owner)
     try:
         return search.find(targets)
     finally:
@@ -77,7 +77,7 @@ class _Finder:
         self,
         roots: Sequence[Root],
         labellers: Sequence[Labeller],
-        barriers: Set[type],
+        barriers: Set[int],
         own: set[int],
         per_target: int,
         budget: Budget,
@@ -186,7 +186,8 @@ class _Finder:
         def order(path: Path) -> tuple[int, ...]:
             rank = 99 if path.root_rank is None else path.root_rank
             worst = max((self._owner(step) for step in path.steps[:-1]), default=0)
-            return rank, worst, len(path.steps), sum(step.name is None for step in path.steps)
+            unnamed = sum(step.name is None for step in path.steps)
+            return rank, worst, len(path.steps), unnamed, path.root_kind != "history"
 
         unique: dict[tuple[Any, ...], Path] = {}
         for path in sorted((path for path in paths if path is not None), key=order):
@@ -215,7 +216,7 @@ def _entry_ranks(roots: Sequence[Root]) -> Mapping[int, Mapping[int, int]]:
     for root in roots:
         names = history_names(root.obj) if root.kind == "namespace" and type(root.obj) is dict else frozenset[str]()
         if names:
-            items = list(dict.items(root.obj))  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
+            items = [(name, value) for name, value in list(dict.items(root.obj)) if type(name) is str]  # pyright: ignore
             plain = {id(value) for name, value in items if name not in names}
             kept = {id(value) for name, value in items if name in names}
             result[id(root.obj)] = dict.fromkeys(kept - plain, HISTORY)

@@ -70,7 +70,7 @@ def frame(hops: Sequence[Any], positions: Positions) -> Fold | None:
         return None
     name = local_name(held_by, hops[0])
     end = 2
-    while end < len(hops) and type(hops[end]) in (types.FrameType, types.TracebackType):
+    while end < len(hops) and ob.is_one_of(type(hops[end]), types.FrameType, types.TracebackType):
         end += 1
     code = held_by.f_code
     detail = {"function": ob.code_name(code), "file": code.co_filename, "line": str(code.co_firstlineno)}
@@ -120,7 +120,7 @@ def finalizer(hops: Sequence[Any], positions: Positions) -> Fold | None:
 def lru_cache(hops: Sequence[Any], positions: Positions) -> Fold | None:
     """``functools.lru_cache``: results and arguments lie in the wrapper or its dict, several arguments in a tuple."""
     end = next((k for k in range(1, min(4, len(hops))) if type(hops[k]) is LRU_CACHE), None)
-    if end is None or any(type(hop) not in (tuple, dict) and not _is_hashed_seq(hop) for hop in hops[1:end]):
+    if end is None or any(not ob.is_one_of(type(hop), tuple, dict) and not _is_hashed_seq(hop) for hop in hops[1:end]):
         return None
     wrapper = hops[end]
     attributes = vars(LRU_CACHE)["__dict__"].__get__(wrapper)
@@ -145,7 +145,7 @@ def queue(hops: Sequence[Any], positions: Positions) -> Fold | None:
         return None
     if type(hops[1]) is vars(module).get("SimpleQueue"):  # since Python 3.13 it has no list
         return Fold("item", None)
-    if type(hops[1]) not in (deque, list):
+    if not ob.is_one_of(type(hops[1]), deque, list):
         return None
     owners: tuple[type, ...] = tuple(vars(module)[name] for name in ("Queue", "SimpleQueue") if name in vars(module))
     end = next((k for k in (2, 3) if k < len(hops) and issubclass(type(hops[k]), owners)), None)
@@ -159,7 +159,7 @@ def queue(hops: Sequence[Any], positions: Positions) -> Fold | None:
 
 def namespace(hops: Sequence[Any], positions: Positions) -> Fold | None:
     """The dict of a function, class, partial or instance."""
-    if len(hops) < 3 or type(hops[1]) not in (dict, OrderedDict):
+    if len(hops) < 3 or not ob.is_one_of(type(hops[1]), dict, OrderedDict):
         return None
     child, values, above = hops[:3]
     kind = type(above)
@@ -176,9 +176,9 @@ def namespace(hops: Sequence[Any], positions: Positions) -> Fold | None:
         return Fold("partial", positions.attribute(values, child), 2)
     if ob.instance_dict(above) is values:
         return Fold("attribute", public_name(above, positions.attribute(values, child)), 2)
-    if issubclass(kind, _WEAK_DICTS):
+    if ob.derives(kind, *_WEAK_DICTS):
         return Fold("weak", positions.key_text(values, child), 2)
-    if len(hops) > 3 and issubclass(type(hops[3]), _WEAK_DICTS) and ob.instance_dict(hops[3]) is above:
+    if len(hops) > 3 and ob.derives(type(hops[3]), *_WEAK_DICTS) and ob.instance_dict(hops[3]) is above:
         return Fold("weak", positions.key_text(values, child), 3)
     return None
 

@@ -15,7 +15,17 @@ from typing import Any
 _TYPE = vars(type)
 _FUNCTION = vars(types.FunctionType)
 _OF_MODULE = vars(types.ModuleType)["__dict__"]
-_SCALARS = frozenset({int, float, complex, bool, bytes, type(None), type(...)})
+_SCALARS = (int, float, complex, bool, bytes, type(None), type(...))
+
+
+def is_one_of(kind: type, *types: type) -> bool:
+    """Whether a type is one of some; ``in`` would ask its metaclass's ``__eq__`` or ``__hash__``."""
+    return any(kind is other for other in types)
+
+
+def derives(kind: type, *bases: type) -> bool:
+    """Whether a type is derived from one of some classes, without running their metaclass's ``__subclasscheck__``."""
+    return any(is_one_of(base, *bases) for base in mro(kind))
 
 
 def is_class(obj: object) -> bool:
@@ -80,12 +90,11 @@ def instance_dict(obj: object) -> dict[str, Any] | None:
     """
     if type(obj) is types.ModuleType:
         return module_dict(obj)
-    order = mro(type(obj))
-    if _thread._local in order:  # asking makes this thread's dict, and runs the subclass's __init__
+    if derives(type(obj), _thread._local):  # asking makes this thread's dict, and runs the subclass's __init__
         return None
-    for cls in order:
+    for cls in mro(type(obj)):
         descriptor = _TYPE["__dict__"].__get__(cls).get("__dict__")
-        if type(descriptor) is types.GetSetDescriptorType:
+        if is_one_of(type(descriptor), types.GetSetDescriptorType, types.MemberDescriptorType):
             try:
                 value = descriptor.__get__(obj)
             except (AttributeError, TypeError):
@@ -100,7 +109,7 @@ def members(obj: object) -> Iterator[tuple[str, object]]:
         for name, descriptor in list(_TYPE["__dict__"].__get__(cls).items()):
             if type(descriptor) is types.MemberDescriptorType and name not in ("__dict__", "__weakref__"):
                 try:
-                    yield str(name), descriptor.__get__(obj)
+                    yield name, descriptor.__get__(obj)
                 except (AttributeError, TypeError):
                     continue
 
@@ -114,28 +123,26 @@ def code_of(obj: object) -> types.CodeType | None:
         return code_of(obj.__func__)  # pyright: ignore[reportAttributeAccessIssue]
     if kind is types.FrameType:
         return obj.f_code  # pyright: ignore[reportAttributeAccessIssue]
-    name = _CODE_OF_GENERATOR.get(kind)
+    name = _CODE_OF_GENERATOR.get(id(kind))
     return vars(kind)[name].__get__(obj) if name else None
 
 
 def frame_of(obj: object) -> types.FrameType | None:
     """The frame of a suspended generator, coroutine or async generator."""
-    name = _FRAME_OF_GENERATOR.get(type(obj))
+    name = _FRAME_OF_GENERATOR.get(id(type(obj)))
     return vars(type(obj))[name].__get__(obj) if name else None
 
 
-_CODE_OF_GENERATOR: dict[type, str] = {
-    types.GeneratorType: "gi_code",
-    types.CoroutineType: "cr_code",
-    types.AsyncGeneratorType: "ag_code",
+_CODE_OF_GENERATOR = {
+    id(types.GeneratorType): "gi_code",
+    id(types.CoroutineType): "cr_code",
+    id(types.AsyncGeneratorType): "ag_code",
 }
-_FRAME_OF_GENERATOR: dict[type, str] = {
-    types.GeneratorType: "gi_frame",
-    types.CoroutineType: "cr_frame",
-    types.AsyncGeneratorType: "ag_frame",
+_FRAME_OF_GENERATOR = {
+    id(types.GeneratorType): "gi_frame",
+    id(types.CoroutineType): "cr_frame",
+    id(types.AsyncGeneratorType): "ag_frame",
 }
-GENERATORS = frozenset(_CODE_OF_GENERATOR)
-"""Types of suspended functions."""
 
 
 def code_name(code: types.CodeType) -> str:
@@ -162,7 +169,7 @@ def class_place(cls: type) -> tuple[str | None, int | None]:
 
 
 def _plain_function(value: object) -> types.FunctionType | None:
-    if type(value) in (staticmethod, classmethod):
+    if is_one_of(type(value), staticmethod, classmethod):
         value = vars(type(value))["__func__"].__get__(value)
     elif type(value) is property:
         value = vars(property)["fget"].__get__(value)
@@ -191,7 +198,7 @@ def _text(value: object, depth: int) -> str:
         return repr(value if len(value) <= 80 else value[:80])  # pyright: ignore[reportArgumentType, reportIndexIssue]
     if kind is int and int.bit_length(value) > 256:  # pyright: ignore[reportArgumentType]
         return "<int>"  # printing a huge int takes quadratic time, or is refused
-    if kind in _SCALARS:
+    if is_one_of(kind, *_SCALARS):
         return repr(value[:40] if kind is bytes else value)  # pyright: ignore[reportIndexIssue]
     if kind is tuple and depth:
         parts = [_text(part, depth - 1) for part in value[:8]]  # pyright: ignore[reportIndexIssue]

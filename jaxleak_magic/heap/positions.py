@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from jaxleak_magic.heap.addresses import where
-from jaxleak_magic.heap.objects import short_text
+from jaxleak_magic.heap.objects import is_one_of, short_text
 from jaxleak_magic.heap.paths import Root
 from jaxleak_magic.heap.roots import history_names
 
@@ -58,7 +58,7 @@ class Positions:
 
 def behind_weakref(key: Any) -> Any:
     """What a weak reference refers to, if it is one; the keys of a ``WeakKeyDictionary`` are."""
-    return key() if type(key) in (weakref.ref, weakref.KeyedRef) else key
+    return key() if is_one_of(type(key), weakref.ref, weakref.KeyedRef) else key
 
 
 def _keys(holder: Any, wanted: set[int]) -> dict[int, Any]:

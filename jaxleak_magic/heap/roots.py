@@ -71,8 +71,9 @@ def frame_roots(
 ) -> list[Root]:
     """The local variables of all running functions, in all threads; ``gc`` has not seen them since Python 3.11.
 
-    The roots hold the values: drop them after the search. Module-level code is left out, its variables being the
-    module's. This package's own functions are left out too.
+    The roots hold the values: drop them after the search, and do not put them into a list that is a variable already,
+    which would then contain itself. Module-level code is left out, its variables being the module's. This package's own
+    functions are left out too.
 
     Args:
         exclude: frames to leave out.

@@ -64,21 +64,21 @@ class NearestEntries:
 
     def chains(self, target: int, holders: Iterable[int], limit: int) -> list[Chain]:
         """The best paths to a target: of different entries first, then through different direct holders."""
-        roots = self._explored.roots
-        found: list[tuple[int, int, int, Entry, int]] = []
+        roots, labels = self._explored.roots, self._labels
+        found: list[tuple[int, int, int, int, Entry, int]] = []  # ends in what is not to be compared
         for order, holder in enumerate(holders):
             if order >= _HOLDERS_COMPARED:
                 break
             if holder not in roots:
-                found += [(r, n + 1, order, e, holder) for r, n, e, _ in self._labels.get(holder, ())]
-        found += [(r, n, -1, e, h) for r, n, e, h in self._labels.get(target, ())]
+                found += [(r, n + 1, order, k, e, holder) for k, (r, n, e, _) in enumerate(labels.get(holder, ()))]
+        found += [(r, n, -1, k, e, h) for k, (r, n, e, h) in enumerate(labels.get(target, ()))]
         heapq.heapify(found)
         chosen: list[Chain] = []
         spare: list[Chain] = []
         entries: set[Entry] = set()
         first_holders: set[int] = set()
         while found and len(chosen) < limit:
-            rank, _, _, entry, holder = heapq.heappop(found)
+            rank, _, _, _, entry, holder = heapq.heappop(found)
             if entry in entries and holder in first_holders:
                 continue
             chain = Chain((target, *self._up(holder, entry)), rank)

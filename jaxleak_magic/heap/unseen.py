@@ -101,7 +101,7 @@ def _object_arrays(ndarray: type, roots: Iterable[object], own: Collection[int])
             if issubclass(type(thing), ndarray):
                 if _is_array(ndarray, thing):
                     result.setdefault(id(thing), [thing])
-            elif type(thing) in (dict, tuple) and not gc.is_tracked(thing) and id(thing) not in own:
+            elif (type(thing) is dict or type(thing) is tuple) and not gc.is_tracked(thing) and id(thing) not in own:
                 for value in gc.get_referents(thing):
                     if _is_array(ndarray, value):
                         result.setdefault(id(value), [value, thing])
