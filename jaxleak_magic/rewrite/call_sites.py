@@ -38,8 +38,11 @@ class Row:
         methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
             slot where ``slot_parameter`` is set.
         floats_only: whether the handed-on operands must be floats where the call is differentiated.
-        own_keywords: for ``operands``, the keywords that the function takes itself, where it hands all others on; else
-            None.
+        own_keywords: for ``operands``, the keywords that the function takes itself.
+        hands_keywords: for ``operands``, whether it hands all other keywords on.
+        axes_entry: full name of the class whose empty call is the entry in ``axes`` (``P()``), or None for ``None``.
+        caches: whether a trace of the callable may be kept and used again, so that a value that changes in between is
+            not seen.
         keywords_pass: whether the result can be called with keyword arguments that reach the callable unchanged.
     """
 
@@ -57,7 +60,10 @@ class Row:
     methods: tuple[tuple[str, int], ...] = ()
     keywords_pass: bool = True
     floats_only: bool = False
-    own_keywords: tuple[str, ...] | None = None
+    own_keywords: tuple[str, ...] = ()
+    hands_keywords: bool = False
+    axes_entry: str | None = None
+    caches: bool = True
 
 
 _NUMBERS_OF_JIT = ("static_argnums", "donate_argnums")
@@ -76,17 +82,23 @@ ROWS: tuple[Row, ...] = (
     Row(("jax.jit", "equinox.filter_jit"), "calls", 0, "fun", numbers=_NUMBERS_OF_JIT,
         refuse_with=("in_shardings", "donate")),
     Row(("jax.checkpoint", "equinox.filter_checkpoint"), "calls", 0, "fun", numbers=("static_argnums",)),
-    Row(("jax.grad", "jax.value_and_grad"), "calls", 0, "fun", numbers=("argnums",)),
-    Row(("jax.jacfwd", "jax.jacrev", "jax.hessian", "jax.jacobian"), "calls", 0, "fun", numbers=("argnums",)),
-    Row(("equinox.filter_grad", "equinox.filter_value_and_grad"), "calls", 0, "fun"),
-    Row(("jax.vmap", "jax.pmap"), "calls", 0, "fun", axes="in_axes", keywords_pass=False,
+    Row(("jax.grad", "jax.value_and_grad"), "calls", 0, "fun", numbers=("argnums",), caches=False),
+    Row(("jax.jacfwd", "jax.jacrev", "jax.hessian"), "calls", 0, "fun", numbers=("argnums",), caches=False),
+    Row(("equinox.filter_grad", "equinox.filter_value_and_grad"), "calls", 0, "fun", caches=False),
+    Row(("functools.partial", "jax.tree_util.Partial"), "calls", 0, "func", caches=False),
+    Row(("jax.shard_map",), "calls", 0, "f", axes="in_specs", axes_entry="jax.sharding.PartitionSpec",
+        keywords_pass=False),
+    Row(("jax.vmap",), "calls", 0, "fun", axes="in_axes", keywords_pass=False, caches=False),
+    Row(("jax.pmap",), "calls", 0, "fun", axes="in_axes", keywords_pass=False,
         numbers=("static_broadcasted_argnums", "donate_argnums")),
     Row(("jax.debug.callback",), "operands", 0, "callback", operands_from=1, keeps_closures=False,
-        own_keywords=("ordered", "partitioned")),
+        own_keywords=("ordered", "partitioned"), hands_keywords=True, caches=False),
     Row(("jax.pure_callback", "jax.experimental.io_callback"), "operands", 0, "callback", operands_from=2,
-        keeps_closures=False, own_keywords=("sharding", "vmap_method", "vectorized", "ordered")),
+        keeps_closures=False, own_keywords=("sharding", "vmap_method", "vectorized", "ordered"),
+        hands_keywords=True, caches=False),
+    Row(("jax.eval_shape",), "operands", 0, "fun", operands_from=1, hands_keywords=True),
     Row(("jax.experimental.ode.odeint",), "operands", 0, "func", operands_from=3, keeps_closures=False,
-        floats_only=True),
+        floats_only=True, own_keywords=("rtol", "atol", "mxstep", "hmax")),
     Row(("jax.scipy.optimize.minimize",), "args_tuple", 0, "fun", slot=("args", 2)),
     Row(("optimistix.minimise", "optimistix.least_squares", "optimistix.root_find", "optimistix.fixed_point"),
         "args_slot", 0, "fn", slot=("args", 3), slot_parameter=1),
@@ -101,7 +113,8 @@ ROWS: tuple[Row, ...] = (
     Row(("jax.lax.fori_loop",), "bind", 2, "body_fun"),
     Row(("jax.lax.cond",), "bind", 1, "true_fun"),
     Row(("jax.lax.cond",), "bind", 2, "false_fun"),
-    Row(("jax.vjp", "jax.jvp", "jax.linearize"), "bind", 0, "fun"),
+    Row(("jax.lax.switch",), "bind", 1, "branches"),
+    Row(("jax.vjp", "jax.jvp", "jax.linearize"), "bind", 0, "fun", caches=False),
     _jaxopt("GradientDescent", "LBFGS", "BFGS", "NonlinearCG", "OptaxSolver", "PolyakSGD", "ArmijoSGD"),
     _jaxopt("ProximalGradient", "ProjectedGradient", methods=_PROXIMAL_METHODS),
     Row(("jaxopt.ProximalGradient",), "solver", 1, "prox", slot=("hyperparams_prox", 1), slot_parameter=1,
@@ -124,6 +137,7 @@ _ALIASES = {
     "jax.experimental.pure_callback": "jax.pure_callback",
     "jax.debug.debug_callback": "jax.debug.callback",
     "jax.jacobian": "jax.jacrev",
+    "jax.P": "jax.sharding.PartitionSpec",
     "equinox.internal.filter_jit": "equinox.filter_jit",
 }
 

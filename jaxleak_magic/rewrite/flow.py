@@ -197,7 +197,7 @@ class Flow:
             case ast.ListComp() if parent.elt is node and not shape.many:
                 self._value(parent, replace(shape, many=True))
             case ast.List() | ast.Tuple() if not shape.many and isinstance(parent.ctx, ast.Load):
-                self._collected(parent, shape)
+                self._collected(parent, node, shape)
             case ast.comprehension() | ast.For() if parent.iter is node and shape.many:
                 if not isinstance(parent.target, ast.Name):
                     raise self._unknown(node)
@@ -212,8 +212,13 @@ class Flow:
             case _:
                 raise self._unknown(node)
 
-    def _collected(self, node: ast.List | ast.Tuple, shape: Shape) -> None:
-        """A list or tuple literal: understood where each element is a lambda or name that is followed too."""
+    def _collected(self, node: ast.List | ast.Tuple, element: ast.expr, shape: Shape) -> None:
+        """A list or tuple literal: the branches of a switch, or a list of this one function."""
+        call = self.program.parent[node]
+        name = self.program.qualified(call.func) if isinstance(call, ast.Call) else None
+        if name == "jax.lax.switch" and isinstance(call, ast.Call) and call.args[1:2] == [node]:
+            self.uses.append(Use("bind", element, self._reach(element), rows_of(name)[0]))
+            return
         if len(node.elts) != 1:
             raise Refused(
                 f"`{self.name}` stands in a list with other values. Bind {self._values()} there with "
@@ -237,7 +242,11 @@ class Flow:
             return
         if any(isinstance(a, ast.Starred) for a in call.args) and shape.mapped:
             raise Refused(f"`{self.name}` is mapped and called with `*` arguments. Pass {self._values()} by hand.")
-        keywords = bool(call.keywords)
+        keywords = bool(call.keywords) or any(
+            wrapper is not None and wrapper.keywords
+            for row, wrapper in shape.wrappers
+            if row.names[0] == "functools.partial"
+        )
         if keywords and any(not row.keywords_pass for row, _ in shape.wrappers):
             raise Refused(
                 f"A mapped `{self.name}` is called with keyword arguments. "
@@ -296,16 +305,23 @@ class Flow:
             raise self._unknown(node)
 
     def _operands(self, call: ast.Call, row: Row) -> None:
+        others = [k for k in call.keywords if k.arg not in row.own_keywords]
+        if others and not row.hands_keywords:
+            raise Refused(
+                f"`{self.short(call.func)}` gets arguments of `{self.name}` by keyword. Give them by position, then "
+                "pass "
+                f"{self._values()} after them."
+            )
         before = call.args[: row.operands_from]
         if len(before) < row.operands_from or any(isinstance(a, ast.Starred) for a in before):
             raise Refused(
                 f"`{self.short(call.func)}` is called in a form that leaves no safe place for one more operand. "
                 f"Pass {self._values()} to it by hand and take it as a parameter of `{self.name}`."
             )
-        self.uses.append(Use("call", call, self._reach(call), row))
+        self.uses.append(Use("call", call, self._reach(call), row, keywords=bool(others)))
 
     def _check_options(self, row: Row, call: ast.Call | None) -> None:
-        if call is None:
+        if call is None or row.names[0] == "functools.partial":
             return
         for keyword in call.keywords:
             if keyword.arg is None or keyword.arg in row.refuse_with:

@@ -245,6 +245,14 @@ class Lift:
                 self._fill_slot(flow, number)
                 return
             uses = self._bound_instead_of_slot(flow)
+        if any(use.row and use.row.caches and use.kind != "bind" for use in uses) and not all(
+            self._is_settled(flow, v) for v in flow.owners
+        ):
+            raise Refused(
+                f"{listed(self.variables)} changes after `{flow.name}` was made, and a compiled `{flow.name}` may go "
+                "on with "
+                f"the old value. Give the value that it should use a name of its own."
+            )
         binds = [use for use in uses if use.kind in ("bind", "field")]
         others = [use for use in uses if use.kind not in ("bind", "field")]
         if binds and any(use.kind == "mapped" for use in others):
@@ -391,8 +399,10 @@ class Lift:
         else:
             assert isinstance(use.node, ast.Call)
             if place == "keyword":
-                own = use.row.own_keywords if use.row is not None else None
-                if not use.direct and (own is None or set(own) & set(self.variables)):
+                row = use.row
+                if not use.direct and (
+                    row is None or not row.hands_keywords or set(row.own_keywords) & set(self.variables)
+                ):
                     raise Refused(
                         f"`{flow.name}` has parameters with defaults, so {listed(names)} cannot be added by position. "
                         f"Put it before them by hand and pass it at `{flow.short(use.node.func)}`."
@@ -442,21 +452,30 @@ class Lift:
         self.draft.add(text, insertions.append_arguments(text, use.node, use.values))
 
     def _check_bound_early(self, flow: Flow) -> None:
-        for variable, owner in flow.owners.items():
-            site = self.program.only_site(owner, variable)
-            if site is None or site.kind not in ("parameter", "assign"):
+        for variable in flow.owners:
+            if not self._is_settled(flow, variable):
                 raise Refused(
                     f"`{variable}` is assigned more than once, and `{flow.name}` would keep only one of its values. "
                     f"Give the value that it should use a name of its own."
                 )
-            node: ast.AST | None = site.node
-            while node is not None and node is not owner.node:
-                if isinstance(node, ast.For | ast.AsyncFor | ast.While):
-                    raise Refused(
-                        f"`{variable}` changes in a loop, and `{flow.name}` would keep only one of its values. "
-                        f"Pass the value that it should use as an argument."
-                    )
-                node = self.program.parent.get(node)
+
+    def _is_settled(self, flow: Flow, variable: str) -> bool:
+        """Whether a variable is never assigned again after the function was made: one assignment, in no further loop."""
+        owner = flow.owners[variable]
+        site = self.program.only_site(owner, variable)
+        if site is None or site.kind not in ("parameter", "assign"):
+            return False
+        loops = self._loops_around(site.node, owner)
+        return loops <= self._loops_around(flow.function, owner)
+
+    def _loops_around(self, node: ast.AST, owner: Scope) -> set[ast.AST]:
+        found: set[ast.AST] = set()
+        current: ast.AST | None = node
+        while current is not None and current is not owner.node:
+            if isinstance(current, ast.For | ast.AsyncFor | ast.While):
+                found.add(current)
+            current = self.program.parent.get(current)
+        return found
 
     def _extend_axes(self, use: Use, flow: Flow) -> None:
         assert isinstance(use.node, ast.Call)
@@ -465,7 +484,16 @@ class Lift:
         text = self.program.text_of[use.node]
         keyword = next((k for k in use.node.keywords if k.arg == use.row.axes), None)
         given = keyword.value if keyword else use.node.args[1] if len(use.node.args) > 1 else None
-        extra = ["None"] * len(self.variables)
+        entry = "None"
+        if use.row.axes_entry is not None:
+            spelled = self.program.spelling(use.row.axes_entry, use.node)
+            if spelled is None or not isinstance(given, ast.Tuple):
+                raise Refused(
+                    f"The `{use.row.axes}` for `{flow.name}` are not written as a tuple, or `PartitionSpec` is not "
+                    f"imported. Add an empty `PartitionSpec()` for each of {listed(self.variables)} by hand."
+                )
+            entry = f"{spelled}()"
+        extra = [entry] * len(self.variables)
         if isinstance(given, ast.Tuple):
             self.draft.add(text, _extend_sequence(text, given, extra))
             return

@@ -173,7 +173,9 @@ class Generator:
                 "while",
             ]
             kinds += ["vjp", "jvp", "map", "grad_of_helper", "vmap_axes", "jacfwd", "hessian", "bound"]
+            kinds += ["switch", "own_function", "factory_of_factory", "eval_shape"]
         if signature == "t, u":
+            kinds += ["partial_first", "partial_named"]
             kinds += ["grad_two", "vmap_two", "vmap_two", "static"]
         add = "total = total + "
         match self.random.choice(kinds):
@@ -297,6 +299,23 @@ class Generator:
                 elif "0, None" in axes:
                     second = "0.5"
                 self.emit(depth, f"{add}jax.vmap({name}{axes})({first}, {second}).sum()")
+            case "switch":
+                self.emit(depth, f"{add}jax.lax.switch(1, [lambda s: s * 2.0, {name}], x * 1.0)")
+            case "eval_shape":
+                self.emit(depth, f"{add}jax.eval_shape({name}, x * 1.0).ndim")
+            case "own_function":
+                helper = self.fresh("apply")
+                how = self.pick("g(s) * 2.0", "jax.grad(g)(s)", "jax.lax.fori_loop(0, 2, lambda i, r: g(r), s * 1.0)")
+                self.emit(depth, f"def {helper}(g, s):", f"    return {how}", f"{add}{helper}({name}, x)")
+            case "factory_of_factory":
+                one, two = self.fresh("make"), self.fresh("make")
+                self.emit(depth, f"def {one}():", f"    def {two}(k):", f"        return {name}", f"    return {two}")
+                self.emit(depth, f"{add}{one}()(1)(x) + {one}()(2)(x * 2.0)")
+            case "partial_first":
+                self.emit(depth, f"{add}functools.partial({name}, x)(0.5)")
+                self.emit(depth, f"{add}jax.vmap(functools.partial({name}, x))(jnp.ones(2)).sum()")
+            case "partial_named":
+                self.emit(depth, f"{add}functools.partial({name}, u=0.5)(x)")
             case "static":
                 self.emit(depth, f"{add}jax.jit({name}, static_argnums={self.pick('1', '(1,)', '-1')})(x, 0.5)")
             case _:
