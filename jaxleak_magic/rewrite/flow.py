@@ -35,6 +35,7 @@ class Use:
         keywords: whether a direct call names its arguments, so that the values must be named too.
         field_of: the class whose field takes the function (``field``).
         field_name: the field.
+        cached: whether a trace of the function may be used again there, made with an older value.
         axes: axis of each value over which the call has to be mapped, None where it is not (``mapped``).
     """
 
@@ -47,6 +48,7 @@ class Use:
     field_of: ast.ClassDef | None = None
     field_name: str | None = None
     axes: tuple[int | None, ...] = ()
+    cached: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,7 +262,8 @@ class Flow:
                     )
                 self.uses.append(Use("axes", wrapper, row=row))
         last = shape.wrappers[-1][0] if shape.wrappers else None
-        self.uses.append(Use("call", call, values, last, True, keywords))
+        cached = any(row.caches for row, _ in shape.wrappers)
+        self.uses.append(Use("call", call, values, last, True, keywords, cached=cached))
 
     def _argument(self, call: ast.Call, node: ast.expr, place: int | str, shape: Shape) -> None:
         name = self.program.qualified(call.func)
@@ -294,9 +297,9 @@ class Flow:
         elif row.way == "operands":
             self._operands(call, row)
         elif row.way == "args_tuple":
-            self.uses.append(Use("tuple", call, self._reach(call), row))
+            self.uses.append(Use("tuple", call, self._reach(call), row, cached=True))
         elif row.way == "args_slot":
-            self.uses.append(Use("slot", call, self._reach(call), row))
+            self.uses.append(Use("slot", call, self._reach(call), row, cached=True))
         elif row.way in ("solver", "term"):
             if row.way == "term":
                 self.uses.append(Use("term", node, self._values_if_visible(node), row))
@@ -318,7 +321,7 @@ class Flow:
                 f"`{self.short(call.func)}` is called in a form that leaves no safe place for one more operand. "
                 f"Pass {self._values()} to it by hand and take it as a parameter of `{self.name}`."
             )
-        self.uses.append(Use("call", call, self._reach(call), row, keywords=bool(others)))
+        self.uses.append(Use("call", call, self._reach(call), row, keywords=bool(others), cached=row.caches))
 
     def _check_options(self, row: Row, call: ast.Call | None) -> None:
         if call is None or row.names[0] == "functools.partial":

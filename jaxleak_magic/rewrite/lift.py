@@ -245,9 +245,7 @@ class Lift:
                 self._fill_slot(flow, number)
                 return
             uses = self._bound_instead_of_slot(flow)
-        if any(use.row and use.row.caches and use.kind != "bind" for use in uses) and not all(
-            self._is_settled(flow, v) for v in flow.owners
-        ):
+        if any(use.cached for use in uses) and not all(self._is_settled(flow, v) for v in flow.owners):
             raise Refused(
                 f"{listed(self.variables)} changes after `{flow.name}` was made, and a compiled `{flow.name}` may go "
                 "on with "
@@ -460,7 +458,7 @@ class Lift:
                 )
 
     def _is_settled(self, flow: Flow, variable: str) -> bool:
-        """Whether a variable is never assigned again after the function was made: one assignment, in no further loop."""
+        """Whether a variable is never assigned again after the function was made: one assignment, no further loop."""
         owner = flow.owners[variable]
         site = self.program.only_site(owner, variable)
         if site is None or site.kind not in ("parameter", "assign"):
