@@ -442,6 +442,7 @@ def _describe(
     variable = _variable(name, storage, path.steps, returned, finder, is_argument, traced)
     if passed is not None and not closures and name not in ("pytree_static_field", "rng_state"):
         variable = passed[0]
+    variable = variable or _jax.argument_name(best.tracer) or None
     escaped = escaped_place(best.trace, census, places)
     pytree_class = _pytree_class(path.steps, check) if returned else None
     holder = _holder(path, check)
