@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jaxleak_magic.diagnose.model import Checked, Elapsed, ErrorInfo, Leak, Report, SourceText
+from jaxleak_magic.diagnose.model import Checked, Elapsed, ErrorInfo, Leak, Note, Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ class CheckOptions:
     Attributes:
         retrace: trace every function anew, also those compiled earlier (False: ``--keep-caches``).
         fixes: propose rewrites.
+        notes: look for what is no leak and still surprises (False: ``--no-notes``).
     """
 
     retrace: bool = True
     fixes: bool = True
+    notes: bool = True
 
 
 class CheckedRun:
@@ -98,15 +100,24 @@ class CheckedRun:
         try:
             begun = time.perf_counter()
             leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
+            notes = self._notes(check, leaks, error) if self.options.notes else ()
             explained = time.perf_counter()
             source = None if self.checked_file is None else self.sources.get(self.checked_file)
             if self.options.fixes and source is not None:
                 leaks = self._with_fixes(leaks, source)
             elapsed = Elapsed(self._run_seconds, 0.0, explained - begun, time.perf_counter() - explained)
-            return self._report(check, leaks, info, elapsed, source)
+            return self._report(check, leaks, info, notes, elapsed, source)
         finally:
             check.census.clear()
             self._check = None
+
+    def _notes(self, check: LeakCheck, leaks: tuple[Leak, ...], error: BaseException | None) -> tuple[Note, ...]:
+        if not check.census.births:
+            return ()
+        from jaxleak_magic.diagnose.notes import find_notes
+        from jaxleak_magic.diagnose.trace_stack import Places
+
+        return find_notes(check, Places(self.sources, check.owners), self.checked_file, leaks, error)
 
     def _with_fixes(self, leaks: tuple[Leak, ...], source: SourceText) -> tuple[Leak, ...]:
         if not any(leak.verdict == "leak" for leak in leaks):
@@ -124,6 +135,7 @@ class CheckedRun:
         check: LeakCheck,
         leaks: tuple[Leak, ...],
         info: ErrorInfo | None,
+        notes: tuple[Note, ...],
         elapsed: Elapsed,
         source: SourceText | None,
     ) -> Report:
@@ -145,6 +157,7 @@ class CheckedRun:
             checked=Checked(check.checking_leaks, check.retraced, check.census.available, tuple(unchecked)),
             leaks=leaks,
             error=info,
+            notes=notes,
             elapsed=elapsed,
             source=source,
             sources=tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None),

@@ -21,7 +21,7 @@ _PLAIN_BUILTINS = frozenset(
     {"len", "str", "repr", "int", "float", "bool", "type", "id", "hash", "isinstance", "range", "ord", "format"}
 )
 _PLAIN_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "__name__", "__class__"})
-_PLAIN_MODULES = frozenset({"time", "math", "random", "datetime", "os", "sys", "uuid"})
+_PLAIN_MODULES = frozenset({"time", "math", "random", "datetime", "os", "sys", "uuid", "numpy"})
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Certainty:
     # what runs
 
     def reached(self, function: FunctionNode) -> Iterator[Reached]:
-        """The nodes that surely run in one call of ``function``, those of the user's functions it surely calls included."""
+        """The nodes that surely run in one call of ``function``, also in the user's functions that it surely calls."""
         yield from self._call((function,), ())
 
     def _call(self, chain: tuple[FunctionNode, ...], loops: tuple[tuple[Loop, int], ...]) -> Iterator[Reached]:
@@ -94,7 +94,9 @@ class Certainty:
     ) -> Iterator[Reached]:
         if isinstance(statement, ast.For | ast.While):
             count = self._repetitions(statement, chain)
-            yield from self._expression(statement.iter if isinstance(statement, ast.For) else statement.test, chain, loops)
+            yield from self._expression(
+                statement.iter if isinstance(statement, ast.For) else statement.test, chain, loops
+            )
             if count > 0 and not _contains(statement.body, ast.Break | ast.Continue | ast.Return):
                 yield from self._block(statement.body, chain, (*loops, (statement, count)))
         elif isinstance(statement, ast.With):
@@ -148,7 +150,11 @@ class Certainty:
         if not (isinstance(call, ast.Call) and _is_builtin_call(call, "range")) or call.keywords:
             return 0
         numbers = [self._integer(argument, chain[-1]) for argument in call.args]
-        if not 1 <= len(numbers) <= 3 or any(number is None for number in numbers) or self._is_bound("range", chain[-1]):
+        if (
+            not 1 <= len(numbers) <= 3
+            or any(number is None for number in numbers)
+            or self._is_bound("range", chain[-1])
+        ):
             return 0
         try:
             return len(range(*[number for number in numbers if number is not None]))
@@ -311,7 +317,9 @@ class Certainty:
             node.value
             for text in self.texts
             for node in ast.walk(text.tree)
-            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute) and node.target.attr == attribute
+            if isinstance(node, ast.AugAssign)
+            and isinstance(node.target, ast.Attribute)
+            and node.target.attr == attribute
         ]
         known = [value for value in values if value is not None]
         return len(values) - len(known) <= len(steps) and all(self.is_plain(v, function) for v in [*known, *steps])
@@ -430,7 +438,8 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 def _may_swallow(context: ast.expr) -> bool:
     return any(
-        getattr(node, "id", getattr(node, "attr", "")) in ("suppress", "raises", "ExitStack") for node in ast.walk(context)
+        getattr(node, "id", getattr(node, "attr", "")) in ("suppress", "raises", "ExitStack")
+        for node in ast.walk(context)
     )
 
 
