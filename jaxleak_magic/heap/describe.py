@@ -84,12 +84,16 @@ class Describer:
     def _step(self, path: Sequence[object], at: int, found: Fold) -> Step:
         holder = path[at + found.hops]
         who = identify(holder)
+        short = who.short
+        if found.name == "__wrapped__" and ob.code_of(path[at]) is not None:
+            kind = "wrapper" if type(holder) is types.FunctionType else ob.class_name(type(holder))
+            short = f"{kind} of {identify(path[at]).short}"
         return Step(
             kind=found.kind,
             name=found.name,
             type=ob.type_name(type(holder)),
             module=who.module,
-            holder=found.holder or who.short,
+            holder=found.holder or short,
             filename=who.filename or found.detail.get("file"),
             line=who.line,
             qualname=who.qualname,
@@ -222,6 +226,13 @@ def identify(holder: Any) -> _Identity:
     if issubclass(kind, functools.partial):
         return _Identity(f"partial({_called(PARTIAL['func'].__get__(holder))})", ob.class_module(kind))
     return _Identity(ob.class_name(kind), ob.class_module(kind), *ob.class_place(kind), ob.class_qualname(kind))
+
+
+def home_module(thing: object) -> str | None:
+    """The module in which a class or function was defined."""
+    if ob.is_class(thing):
+        return ob.class_module(thing)  # pyright: ignore[reportArgumentType]
+    return _module_of_code(thing) if type(thing) is types.FunctionType else None
 
 
 def _called(function: object) -> str:

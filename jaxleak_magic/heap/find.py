@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from jaxleak_magic.heap.describe import Describer
+from jaxleak_magic.heap.describe import Describer, home_module
 from jaxleak_magic.heap.explore import Explored, explore
 from jaxleak_magic.heap.paths import HISTORY, Budget, Labeller, OwnerOf, Path, Root, SearchResult, Step
 from jaxleak_magic.heap.roots import history_names, usual_owner
@@ -125,10 +125,20 @@ class _Finder:
                     chains.append(chain)
         return chosen
 
-    def _rank_of(self, explored: Explored) -> Any:
-        def rank_of(root: int, child: int) -> tuple[int, int]:
-            position = explored.roots[root]
-            return self.entry_ranks.get(root, {}).get(child, self.roots[position].rank), position
+    def _rank_of(self, explored: Explored) -> Callable[[int, int], tuple[int, int]]:
+        ranks = {root.name: root.rank for root in self.roots if root.kind == "module"}
+
+        def rank_of(root_id: int, child_id: int) -> tuple[int, int]:
+            position = explored.roots[root_id]
+            root = self.roots[position]
+            rank = self.entry_ranks.get(root_id, {}).get(child_id, root.rank)
+            if root.kind == "module":
+                home = home_module(explored.objects[child_id])
+                if (
+                    home != root.name and home in ranks
+                ):  # imported from where it is defined: that module's, and named so
+                    return max(rank, ranks[home]), position + len(self.roots)
+            return rank, position
 
         return rank_of
 

@@ -90,6 +90,8 @@ def sentence(step: Step) -> str:
         "cache": f"the cache of {holder} has it as {step.detail.get('role', 'entry')}",
     }
     text = texts.get(step.kind, f"{holder} holds it as {name}")
+    if "thread" in step.detail:
+        text = f"in the thread {step.detail['thread']}, {text}"
     return f"{text}, kept by {step.detail['kept_by']}" if "kept_by" in step.detail else text
 
 
