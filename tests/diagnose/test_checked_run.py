@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jax
 import pytest
+
 from jaxleak_magic.checking import CheckedRun, CheckOptions
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.diagnose.model import SourceText
@@ -212,5 +213,3 @@ def test_json_form_has_the_keys_of_the_contract():
     assert set(leak["trace_stack"][0]) >= {"transform", "function", "line", "trace", "traces"}
     assert set(leak["chains"][0][0]) >= {"kind", "label", "type", "owner", "line"}
     assert "facts" not in leak
-
-

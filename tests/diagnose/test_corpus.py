@@ -1,6 +1,6 @@
-"""The leak stories in ``tests/corpus``: each is run by the command line in a fresh process, and its labels are compared.
+"""The leak stories in ``tests/corpus``: each is run by the command line in a fresh process and compared with its labels.
 
-The normal run takes the seven ``seed`` stories and a fixed sample of those that need JAX alone; ``-m nightly`` takes all.
+The normal run takes the seven ``seed`` stories and a fixed sample of those that need JAX alone; ``nightly`` takes all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ CASES = {path.name: json.loads((path / "case.json").read_text()) for path in sor
 SEEDS = [name for name in CASES if name.startswith("seed") and name[4].isdigit()]
 PLAIN = [name for name, case in CASES.items() if case["library"] == "jax" and name not in SEEDS]
 SAMPLE = sorted(random.Random(7).sample(PLAIN, 10))
-IMPORTED_AS = {"dm-haiku": "haiku", "flax.nnx": "flax", "flax.linen": "flax"}
 GONE_AT_THE_END = {
     # Labelled a leak; nothing keeps it when the cell has ended, which the contract calls `transient`.
     "051_bound_method_and_cell",
@@ -41,9 +40,12 @@ def check(name: str) -> dict:
     return report
 
 
+LIBRARIES = "equinox optax flax jaxopt diffrax optimistix lineax numpyro blackjax haiku".split()  # noqa: SIM905
+
+
 def needs(name: str) -> None:
     text = (CORPUS / name / "cell.py").read_text()
-    for library in ("equinox", "optax", "flax", "jaxopt", "diffrax", "optimistix", "lineax", "numpyro", "blackjax", "haiku"):
+    for library in LIBRARIES:
         imported = f"import {library}" in text or f"from {library}" in text
         if imported and importlib.util.find_spec(library) is None:
             pytest.skip(f"{library} is not installed here; the session on JAX 0.10.2 has the libraries")
