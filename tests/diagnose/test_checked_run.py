@@ -213,3 +213,12 @@ def test_json_form_has_the_keys_of_the_contract():
     assert set(leak["trace_stack"][0]) >= {"transform", "function", "line", "trace", "traces"}
     assert set(leak["chains"][0][0]) >= {"kind", "label", "type", "owner", "line"}
     assert "facts" not in leak
+
+
+def test_own_checking_leaks_does_not_raise_and_the_report_says_so():
+    leaking = "    jax.jit(lambda x: box.append(x) or x)(1.0)\n"
+    text = f"import jax\nbox = []\nwith jax.checking_leaks():\n{leaking}done = 1\n"
+    report, namespace = check(text)
+    assert namespace["done"] == 1
+    assert [leak.variable for leak in report.leaks] == ["x"]
+    assert any("did not raise" in sentence for sentence in report.checked.unchecked)

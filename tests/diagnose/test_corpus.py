@@ -1,4 +1,4 @@
-"""The leak stories in ``tests/corpus``: each is run by the command line in a fresh process and compared with its labels.
+"""The leak stories in ``tests/corpus``: each is run by the command line in a fresh process, then compared with labels.
 
 The normal run takes the seven ``seed`` stories and a fixed sample of those that need JAX alone; ``nightly`` takes all.
 """
