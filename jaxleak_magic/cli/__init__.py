@@ -34,6 +34,9 @@ def make_parser() -> argparse.ArgumentParser:
     check.add_argument("--output", metavar="PATH", help="write the report to this file instead of stdout")
     check.add_argument("--keep-caches", action="store_true", help="do not trace functions anew; quicker, and sees less")
     check.add_argument("--no-fixes", dest="fixes", action="store_false", help="look for no fixes")
+    check.add_argument(
+        "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"
+    )
 
     fix = commands.add_parser("fix", help="show or apply a fix that check offers")
     fix.add_argument("file", metavar="FILE", help="a script or cell (.py), or a notebook (.ipynb)")

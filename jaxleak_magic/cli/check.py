@@ -30,7 +30,8 @@ def check(args: argparse.Namespace) -> int:
             print(f"jaxleak: {error}", file=sys.stderr)
             statuses.append(3)
             continue
-        outcome = run_in_fresh_process(Job(file, args.keep_caches, args.fixes), "stderr" if apart else "stdout")
+        job = Job(file, args.keep_caches, args.fixes, args.notes)
+        outcome = run_in_fresh_process(job, "stderr" if apart else "stdout")
         results += outcome.reports
         statuses.append(exit_status(outcome))
     if results or as_list:

@@ -25,6 +25,7 @@ class Job:
     file: str
     keep_caches: bool
     fixes: bool
+    notes: bool = True
 
 
 @dataclass(frozen=True)

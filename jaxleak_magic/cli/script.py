@@ -32,7 +32,7 @@ def run_script(script: Script, job: Job) -> Outcome:
     sys.argv = [job.file]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
 
-    options = CheckOptions(retrace=not job.keep_caches, fixes=job.fixes)
+    options = CheckOptions(retrace=not job.keep_caches, fixes=job.fixes, notes=job.notes)
     run = CheckedRun(sources, module.__dict__, checked_file=path, options=options)
     run.start()
     try:

@@ -122,10 +122,10 @@ class Certainty:
         elif isinstance(node, ast.BoolOp):
             parts = node.values[:1]
         elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            parts = [c.value if isinstance(c, ast.keyword) else c for c in ast.iter_child_nodes(node)]  # type: ignore[misc]
+            children = [c.value if isinstance(c, ast.keyword) else c for c in ast.iter_child_nodes(node)]
+            parts = [child for child in children if isinstance(child, ast.expr)]
         for part in parts:
-            if isinstance(part, ast.expr):
-                yield from self._expression(part, chain, loops)
+            yield from self._expression(part, chain, loops)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(chain) < _MAX_CALLS:
             called = self._function(node.func.id, chain[-1])
             if called is not None and called not in chain:

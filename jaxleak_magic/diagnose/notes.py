@@ -40,12 +40,15 @@ _WHEN = {
 """Transforms that run a Python function once and its program many times, and when what it writes is written."""
 
 _OPERATIONS = frozenset(
-    "sin cos tan arcsin arccos arctan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt cbrt square power abs sign "
-    "add subtract multiply divide dot matmul vdot einsum tensordot outer sum prod mean std var cumsum cumprod max min "
-    "maximum minimum where select roll flip stack concatenate sigmoid relu gelu silu softplus softmax log_softmax "
-    "logsumexp logaddexp erf rsqrt conv scan while_loop fori_loop split normal uniform fold_in bernoulli solve".split()
+    """
+    sin cos tan arcsin arccos arctan sinh cosh tanh exp exp2 expm1 log log2 log10 log1p sqrt cbrt square power
+    abs sign add subtract multiply divide dot matmul vdot einsum tensordot outer sum prod mean std var cumsum
+    cumprod max min maximum minimum where select roll flip stack concatenate sigmoid relu gelu silu softplus
+    softmax log_softmax logsumexp logaddexp erf rsqrt conv scan while_loop fori_loop split normal uniform
+    fold_in bernoulli solve
+    """.split()  # noqa: SIM905 (one word a line would take a page)
 )
-"""Names in ``jax.numpy``, ``jax.lax``, ``jax.nn``, ``jax.random`` and ``jax.scipy`` whose call always adds operations."""
+"""Names in the modules below whose call always adds operations."""
 _OPERATION_MODULES = ("jax.numpy.", "jax.lax.", "jax.nn.", "jax.random.", "jax.scipy.")
 
 
@@ -230,9 +233,19 @@ def _impure_writes(traced: _Traced) -> Iterator[_Finding]:
     for reached in traced.reached:
         for write in _targets(reached.node):
             if _is_outside(write.target, reached, traced) and _is_plain_write(write, reached, traced):
-                name = ast.unparse(write.target)
+                name = _shown(write.target)
                 text = f"`{name}` is written while `{traced.transform}` traces {traced.name}: {when}."
                 yield getattr(reached.node, "lineno", 1), "impure_write", text
+
+
+_ANY_KEY = ...
+"""Stands for the key in the write that a method such as ``append`` makes."""
+
+
+def _shown(target: ast.expr) -> str:
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and target.slice.value is _ANY_KEY:
+        return ast.unparse(target.value)
+    return ast.unparse(target)
 
 
 def _targets(node: ast.AST) -> Iterator[_Target]:
@@ -249,9 +262,17 @@ def _targets(node: ast.AST) -> Iterator[_Target]:
         yield _Target(node.target, node.value, step=True)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
         yield _Target(node.target, node.value)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
-        if len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
-            yield _Target(ast.Subscript(node.func.value, ast.Constant(None), ast.Store()), node.args[0])
+    elif isinstance(node, ast.Call):
+        yield from _mutation(node)
+
+
+def _mutation(call: ast.Call) -> Iterator[_Target]:
+    """``shapes.append(x.shape)`` as a write to an item of ``shapes``."""
+    method, arguments = call.func, call.args
+    if not isinstance(method, ast.Attribute) or method.attr not in MUTATORS:
+        return
+    if len(arguments) == 1 and not call.keywords and not isinstance(arguments[0], ast.Starred):
+        yield _Target(ast.Subscript(method.value, ast.Constant(_ANY_KEY), ast.Store()), arguments[0])
 
 
 def _is_outside(target: ast.expr, reached: Reached, traced: _Traced) -> bool:
@@ -296,14 +317,11 @@ def _is_plain_write(write: _Target, reached: Reached, traced: _Traced) -> bool:
     certainty, function, target, value = traced.certainty, reached.function, write.target, write.value
     if value is None:
         return False
+    # Where another write puts a tracer into the same name, this one is part of that story: a reset, mostly.
     if isinstance(target, ast.Name):
-        if not certainty.is_plain(value, function, frozenset({target.id})):
-            return False
-        return not write.step or certainty.is_plain(target, function)
+        return certainty.is_plain(value, function, frozenset({target.id})) and certainty.is_plain(target, function)
     if isinstance(target, ast.Attribute):
-        return certainty.is_plain(value, function) and (
-            not write.step or certainty.attribute_is_plain(target.attr, function)
-        )
+        return certainty.is_plain(value, function) and certainty.attribute_is_plain(target.attr, function)
     return (
         isinstance(target, ast.Subscript)
         and certainty.is_plain(value, function)
@@ -402,8 +420,8 @@ def _baked_in_values(traced: _Traced, checked_file: str) -> Iterator[_Finding]:
                 seen.add(node.id)
                 where = f"line {change.lineno}" if traced.filename == checked_file else "the later change"
                 text = (
-                    f"`{ast.unparse(read)}` is read only while `{traced.transform}` traces {traced.name}: its change in "
-                    f"{where} is not seen by the call in line {later[0]}. Pass it as an argument."
+                    f"`{ast.unparse(read)}` is read only while `{traced.transform}` traces {traced.name}: "
+                    f"its change in {where} is not seen by the call in line {later[0]}. Pass it as an argument."
                 )
                 yield node.lineno, "baked_in_value", text
                 break

@@ -57,6 +57,7 @@ class CellChecker:
         self.check_all = check_all
         self.fixes = True
         self.keep_caches = False
+        self.notes = True
         self.present = present
         self.last_report: Report | None = None
         self._shell = shell
@@ -195,7 +196,7 @@ class CellChecker:
             self.recorder.book,
             namespace,
             checked_file=file,
-            options=CheckOptions(retrace=retrace, fixes=self.fixes),
+            options=CheckOptions(retrace=retrace, fixes=self.fixes, notes=options.notes and self.notes),
             extra_roots={"Out": namespace.get("Out")},
         )
         try:

@@ -22,6 +22,7 @@ class MagicOptions:
         text: show plain text only.
         quiet: show nothing.
         keep_caches: do not trace functions anew that were compiled earlier.
+        notes: add notes on what is no leak and still surprises.
         fix: number of the fix by which the running cell is to be replaced, or None.
         help: show the help and run nothing.
     """
@@ -31,6 +32,7 @@ class MagicOptions:
     text: bool = False
     quiet: bool = False
     keep_caches: bool = False
+    notes: bool = True
     fix: int | None = None
     help: bool = False
 
@@ -48,6 +50,9 @@ def make_parser() -> MagicArgumentParser:
         "--keep-caches",
         action="store_true",
         help="do not trace functions anew that were compiled earlier: quicker, and blind to their leaks",
+    )
+    parser.add_argument(
+        "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"
     )
     parser.add_argument("--fix", type=int, metavar="N", help="replace this cell by its text after fix N of the report")
     parser.add_argument("-h", "--help", action="store_true", help="show this help and run nothing")
