@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from jaxleak_magic.diagnose.model import CapturedValue, Leak, SourceText
 from jaxleak_magic.rewrite.flow import function_name
@@ -13,6 +13,7 @@ from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
 
+_CALLBACKS = frozenset(("jax.debug.callback", "jax.pure_callback", "jax.experimental.io_callback"))
 _ARGUMENTS = ("tracer", "dict", "list", "tuple")
 """Types of captured values that JAX takes as arguments."""
 
@@ -32,15 +33,30 @@ class Case:
     @classmethod
     def of(cls, leak: Leak, sources: Sequence[SourceText]) -> Case:
         """The case of a leak in the given texts."""
-        return cls(leak, Program(sources, {fact.name: fact.full_name for fact in leak.facts.names}))
+        names = tuple((fact.name, fact.full_name) for fact in leak.facts.names)
+        return cls(leak, _program(tuple(sources), names))
 
     @cached_property
     def function(self) -> FunctionNode | None:
         """The innermost function that holds the value, or None where the leak has none or it is not found for sure."""
         if not self.leak.facts.captured:
-            return None
+            return self._host_function()
         fact = self.leak.facts.captured[0]
         return self.program.function_at(fact.name, fact.place, fact.variable)
+
+    def _host_function(self) -> FunctionNode | None:
+        """The one function that closes over the value and is given to a host callback.
+
+        The callback's own list or log may keep the value, so that no closure is on the path.
+        """
+        variable = self.leak.variable
+        if self.leak.mechanism != "callback" or variable is None:
+            return None
+        found: list[FunctionNode] = []
+        for function in self.program.functions():
+            if variable in self.program.free_names(function) and self.program.is_given_to(function, _CALLBACKS):
+                found.append(function)
+        return found[0] if len(found) == 1 else None
 
     @property
     def function_name(self) -> str:
@@ -53,7 +69,8 @@ class Case:
         if self.function is None:
             return ()
         free = self.program.free_names(self.function)
-        wanted = (self.leak.facts.captured[0].variable, *self.leak.facts.all_captured)
+        first = self.leak.facts.captured[0].variable if self.leak.facts.captured else self.leak.variable or ""
+        wanted = (first, *self.leak.facts.all_captured)
         return tuple(name for name in dict.fromkeys(wanted) if name in free)
 
     @cached_property
@@ -83,6 +100,8 @@ class Case:
     def _held(self) -> dict[str, CapturedValue]:
         """What the captured variables held, as far as the facts say."""
         held = {value.name: value for value in self.leak.facts.values}
+        if not self.leak.facts.captured:
+            return held
         first = self.leak.facts.captured[0].variable
         if first not in held:
             links = self.leak.chains[0] if self.leak.chains else ()
@@ -91,6 +110,12 @@ class Case:
             kind = "tracer" if not before else "dict" if in_containers else "object"
             held[first] = CapturedValue(first, kind, self.leak.tracer.dtype if kind == "tracer" else None)
         return held
+
+
+@lru_cache(maxsize=1)
+def _program(sources: tuple[SourceText, ...], names: tuple[tuple[str, str], ...]) -> Program:
+    """The program of a report's texts, made once for all of its leaks. Rules never change it."""
+    return Program(sources, dict(names))
 
 
 def _is_float(dtype: str | None) -> bool:

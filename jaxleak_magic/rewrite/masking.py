@@ -16,36 +16,36 @@ _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _CELL_MAGIC = re.compile(r"(?:[ \t]*(?:\r\n|\r|\n))*(%%[^\r\n]*)")
 
 
-def is_python(text: str) -> bool:
-    """Whether Python parses the text as it is."""
+def parse(text: str) -> ast.Module | None:
+    """The tree of a text, or None where it is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            ast.parse(text)
+            return ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-    return True
+            return None
 
 
-def mask(text: str) -> tuple[str, tuple[Span, ...]]:
+def mask(text: str) -> tuple[str, tuple[Span, ...], ast.Module | None]:
     """Replace IPython's syntax by Python of the same length.
 
     Args:
         text: a cell or file as the user wrote it.
 
     Returns:
-        The masked text and the (start, stop) spans that were replaced. A text that is Python already comes back as it
-        is, and so does what cannot be masked (IPython is not installed, or it does not know the syntax either).
+        The masked text, the (start, stop) spans that were replaced, and the tree of the masked text. A text that is
+        Python already comes back as it is, and so does what cannot be masked (IPython is not installed, or it does not
+        know the syntax either), then without a tree.
     """
-    if is_python(text):
-        return text, ()
+    if (tree := parse(text)) is not None:
+        return text, (), tree
     spans: list[Span] = []
     masked, position = text, 0
     while first := _CELL_MAGIC.match(masked, position):
         spans.append(first.span(1))
         position = first.end()
         masked = masked[: first.start(1)] + "#" * len(first.group(1)) + masked[position:]
-    while not is_python(masked):
+    while (tree := parse(masked)) is None:
         span = _next_special(masked)
         if span is None or span in spans:
             break
@@ -55,7 +55,7 @@ def mask(text: str) -> tuple[str, tuple[Span, ...]]:
         blank = re.sub(r"[^\r\n]", " ", text[start:stop])
         blank = re.sub(r" (?=\r\n|\r|\n)", r"\\", blank)
         masked = masked[:start] + "0" + blank[1:] + masked[stop:]
-    return masked, tuple(sorted(spans))
+    return masked, tuple(sorted(spans)), tree
 
 
 def _next_special(text: str) -> Span | None:

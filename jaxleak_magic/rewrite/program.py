@@ -122,10 +122,28 @@ class Program:
                 continue
             if variable in self.free_names(node):
                 found.append(node)
+        if len(found) > 1 and place is not None and place.column is not None:
+            found = [f for f in found if self._column(f) == place.column] or found
         if len(found) > 1:
             # A lambda inside a lambda of the same line captures through the outer one: the inner one is meant.
             found = [f for f in found if not any(g is not f and self._around(f, g) for g in found)]
         return found[0] if len(found) == 1 else None
+
+    def is_given_to(self, function: FunctionNode, callees: frozenset[str]) -> bool:
+        """Whether a function is the first argument of a call of one of these library functions."""
+        values: list[ast.AST] = [function]
+        if not isinstance(function, ast.Lambda):
+            owner = self.scope_at[function].lookup(function.name)
+            values = list(self.loads(owner, function.name)) if owner is not None else []
+        parents = [(value, self.parent[value]) for value in values]
+        return any(
+            isinstance(call, ast.Call) and call.args[:1] == [value] and self.qualified(call.func) in callees
+            for value, call in parents
+        )
+
+    def _column(self, node: FunctionNode) -> int:
+        text = self.text_of[node]
+        return text.start(node) - text.offset(node.lineno, 0)
 
     def _around(self, outer: ast.AST, inner: ast.AST) -> bool:
         node: ast.AST | None = inner

@@ -19,7 +19,10 @@ def propose(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> t
     if leak.verdict != "leak":
         return ()
     texts = list(sources) if checked in sources else [*sources, checked]
-    case = Case.of(leak, texts)
+    try:
+        case = Case.of(leak, texts)
+    except RecursionError:  # expressions nested deeper than Python's own limit
+        return ()
     refusals: list[Fix] = []
     for rule in all_rules():
         fix = _propose(rule, case, checked)
@@ -27,7 +30,10 @@ def propose(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> t
             return (fix,)
         if fix is not None:
             refusals.append(fix)
-    return tuple(refusals[:1])
+    if not refusals:
+        return ()
+    # A lift that was refused is refused by each rule that builds on it.
+    return (refusals[0] if refusals[0].id == "make_pytree_child" else refusals[-1],)
 
 
 def _propose(rule: Rule, case: Case, checked: SourceText) -> Fix | None:
@@ -38,6 +44,8 @@ def _propose(rule: Rule, case: Case, checked: SourceText) -> Fix | None:
         title, draft = proposed
         check(case.program, draft, case.variables)
         return _fix(rule.id, title, case.program, draft, checked)
+    except RecursionError:
+        return None
     except (Refused, Unreadable) as reason:
         return Fix(rule.id, rule.title(case), refusal=str(reason))
 

@@ -15,6 +15,16 @@ SiteKind = Literal[
     "walrus", "match", "comprehension", "star",
 ]  # fmt: skip
 
+_SPECIAL = frozenset(
+    {
+        *(ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp, ast.DictComp),
+        *(ast.GeneratorExp, ast.Global, ast.Nonlocal, ast.Name, ast.Import, ast.ImportFrom, ast.ExceptHandler),
+        *(ast.MatchAs, ast.MatchStar, ast.MatchMapping),
+    }
+)
+"""Nodes that open a scope or bind a name."""
+_MARKS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+"""Nodes without a place of their own; Python shares them between trees."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -106,11 +116,11 @@ class ScopeIndex:
         if self._free is None:
             self._free = defaultdict(set)
             for node, at in self.evaluated_in.items():
-                names = (
-                    [node.id] if isinstance(node, ast.Name) else node.names if isinstance(node, ast.Nonlocal) else []
-                )
-                for name in names:
-                    self._note_free(name, at, self._free)
+                if type(node) is ast.Name:
+                    self._note_free(node.id, at, self._free)
+                elif type(node) is ast.Nonlocal:
+                    for name in node.names:
+                        self._note_free(name, at, self._free)
         return frozenset(self._free[scope])
 
     @staticmethod
@@ -127,6 +137,11 @@ class ScopeIndex:
     def _visit(self, node: ast.AST, parent: ast.AST, scope: Scope) -> None:
         self.parent[node] = parent
         self.evaluated_in[node] = scope
+        if type(node) not in _SPECIAL:
+            for child in ast.iter_child_nodes(node):
+                if not isinstance(child, _MARKS):
+                    self._visit(child, node, scope)
+            return
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
                 self._visit_function(node, scope)
@@ -146,7 +161,8 @@ class ScopeIndex:
             case _:
                 self._bind_here(node, scope)
                 for child in ast.iter_child_nodes(node):
-                    self._visit(child, node, scope)
+                    if not isinstance(child, _MARKS):
+                        self._visit(child, node, scope)
 
     def _bind_here(self, node: ast.AST, scope: Scope) -> None:
         match node:

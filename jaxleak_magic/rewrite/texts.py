@@ -47,11 +47,10 @@ class Text:
 
         self.source = source
         self.text = source.text
-        self.masked, self.masked_spans = mask(self.text)
-        try:
-            self.tree = ast.parse(self.masked)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise Unreadable("The code could not be read as Python, so it was not rewritten.") from error
+        self.masked, self.masked_spans, tree = mask(self.text)
+        if tree is None:
+            raise Unreadable("The code could not be read as Python, so it was not rewritten.")
+        self.tree = tree
         self._line_starts = [0] + [m.end() for m in _LINE_END.finditer(self.masked)]
         self._wide_lines: dict[int, list[int]] = {}
 

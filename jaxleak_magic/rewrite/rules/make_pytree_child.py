@@ -14,7 +14,9 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     """Fields that hold arrays; or a function that holds them, lifted and bound first."""
     if case.function is not None:
         in_users_class = any(class_named(case.program, name) is not None for name, _ in case.fields)
-        if not case.leak.facts.in_aux_data or not in_users_class or not case.lifted.children:
+        if not case.leak.facts.in_aux_data or not in_users_class:
+            return None
+        if not case.lifted.children:
             return None
         check_new_axis(case, case.lifted.children[0])
         fields = listed([f"{owner}.{attribute}" for owner, attribute in case.lifted.children])
