@@ -85,5 +85,8 @@ def _next_special(text: str) -> Span | None:
 
 
 def names_in_spans(text: str, spans: tuple[Span, ...]) -> frozenset[str]:
-    """All words in the masked pieces: names that a magic may use, also as ``$x`` or ``{x}``."""
-    return frozenset(word for start, stop in spans for word in re.findall(r"[^\W\d]\w*", text[start:stop]))
+    """All words in the masked pieces: names that a magic may use, also as ``$x`` or ``{x}``; ``obj?`` only looks."""
+    pieces = (text[start:stop].strip() for start, stop in spans)
+    return frozenset(
+        word for piece in pieces if "?" not in (piece[:1], piece[-1:]) for word in re.findall(r"[^\W\d]\w*", piece)
+    )

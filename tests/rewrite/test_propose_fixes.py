@@ -1,0 +1,147 @@
+"""What goes in and out of the room: several cells, magics, names from the session, and texts that cannot be read."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+from jaxleak_magic.diagnose.model import CapturedValue, CellRef, NameFact, SourceText
+from jaxleak_magic.rewrite import propose_fixes
+from tests.rewrite.made_up_leaks import made_up_leak
+
+
+def cell(number: int, text: str) -> SourceText:
+    return SourceText(text, CellRef(f"id{number}", number))
+
+
+IMPORTS = cell(1, "%load_ext jaxleak_magic\nimport jax\nimport jax.numpy as jnp\nimport jaxopt\nstages = {}")
+FACTORY = cell(
+    2,
+    """\
+def make_lens(focal):
+    strength = 1.0 / focal
+    def lens(field):
+        return field * jnp.cos(strength * field)
+    stages["lens"] = lens
+    return lens""",
+)
+USER = cell(3, "def propagate(focal, field):\n    return make_lens(focal)(field)")
+CHECKED = cell(4, "fields = jax.vmap(propagate, in_axes=(0, None))(jnp.ones(2), 1.0)\nfields")
+
+
+def test_the_function_is_mended_in_the_cell_that_defines_it():
+    leak = made_up_leak(FACTORY, "lens", ("strength",), others=(IMPORTS, USER, CHECKED))
+    (fix,) = propose_fixes(leak, [IMPORTS, FACTORY, USER, CHECKED], CHECKED)
+    assert fix.refusal is None
+    assert (fix.source, fix.diff) == (None, None), "the checked cell does not change"
+    (edit,) = fix.edits
+    assert edit.cell == FACTORY.cell
+    expected = FACTORY.text.replace("lens(field)", "lens(strength, field)")
+    assert edit.source == expected.replace("return lens", "return jax.tree_util.Partial(lens, strength)")
+    assert "-    return lens\n" in edit.diff and "+    def lens(strength, field):\n" in edit.diff
+
+
+def test_of_a_cell_that_ran_twice_the_last_text_counts():
+    older = dataclasses.replace(FACTORY, text=FACTORY.text.replace("1.0 /", "2.0 /"), cell=CellRef("id2", 1))
+    leak = made_up_leak(FACTORY, "lens", ("strength",), others=(IMPORTS, USER, CHECKED))
+    (fix,) = propose_fixes(leak, [IMPORTS, older, FACTORY, USER, CHECKED], CHECKED)
+    assert [edit.cell for edit in fix.edits] == [FACTORY.cell]
+
+
+OBJECTIVE = """\
+def adapt(prior, target):
+    def cost(p, prior):
+        return (p - target) ** 2 + (p - prior) ** 2
+    solver = jaxopt.LBFGS(cost)
+    %time value = solver.run(prior, prior).params
+    !ls -la {0}
+    note = !echo done
+    solver?
+    return solver.run(prior, prior).params
+x = await later()
+"""
+
+
+def test_magics_and_awaits_stay_as_they_are():
+    text = OBJECTIVE.replace("    %time value = solver.run(prior, prior).params\n", "    %timeit 1 + 1\n")
+    source = cell(5, text)
+    leak = made_up_leak(source, "cost", ("target",), others=(IMPORTS,))
+    (fix,) = propose_fixes(leak, [IMPORTS, source], source)
+    assert fix.refusal is None, fix.refusal
+    assert fix.source == text.replace("cost(p, prior)", "cost(p, prior, target)").replace(
+        "return solver.run(prior, prior)", "return solver.run(prior, prior, target)"
+    )
+
+
+def test_a_use_inside_a_magic_is_refused():
+    source = cell(5, OBJECTIVE.replace("return solver.run", "return solver.run").replace("solver?", "cost?"))
+    leak = made_up_leak(source, "cost", ("target",), others=(IMPORTS,))
+    (fix,) = propose_fixes(leak, [IMPORTS, source], source)
+    assert fix.refusal is not None and "magic" in fix.refusal
+
+
+SOLVE = """\
+def adapt(prior, target):
+    def cost(p, prior):
+        return (p - target) ** 2 + (p - prior) ** 2
+    return opt.LBFGS(cost).run(prior, prior).params
+"""
+
+
+def test_names_that_no_text_imports_come_from_the_session():
+    source = cell(6, SOLVE)
+    leak = made_up_leak(source, "cost", ("target",))
+    (refused,) = propose_fixes(leak, [source], source)
+    assert refused.refusal is not None
+    facts = dataclasses.replace(leak.facts, names=(NameFact("opt", "jaxopt"),))
+    (fix,) = propose_fixes(dataclasses.replace(leak, facts=facts), [source], source)
+    assert fix.source == SOLVE.replace("cost(p, prior)", "cost(p, prior, target)").replace(
+        "run(prior, prior)", "run(prior, prior, target)"
+    )
+
+
+def test_an_object_that_holds_a_tracer_is_no_argument_for_jax():
+    source = cell(6, "import jaxopt as opt\n" + SOLVE)
+    leak = made_up_leak(source, "cost", ("target",))
+    facts = dataclasses.replace(leak.facts, values=(CapturedValue("target", "Spring"),))
+    (fix,) = propose_fixes(dataclasses.replace(leak, facts=facts), [source], source)
+    assert fix.refusal is not None and "`target` is an object" in fix.refusal
+
+
+def test_a_callback_whose_log_keeps_the_value():
+    text = """\
+import jax
+
+log = []
+
+@jax.jit
+def epoch(w):
+    loss = w ** 2
+    jax.debug.callback(lambda: log.append(loss))
+    return w
+"""
+    source = SourceText(text, file="cell.py")
+    leak = dataclasses.replace(made_up_leak(source, fields=(("list", "loss"),)), mechanism="callback", variable="loss")
+    (fix,) = propose_fixes(leak, [source], source)
+    assert fix.source == text.replace("(lambda: log.append(loss))", "(lambda loss: log.append(loss), loss)")
+
+
+def test_what_cannot_be_read_gives_no_fix_and_no_error():
+    leak = made_up_leak(FACTORY, "lens", ("strength",))
+    deep = "+".join(["1"] * 50_000)
+    for text in ("", "%%bash\nls", "def (", "\x00", "x = '" + "\ud800" + "'", "(" * 300, f"x = {deep}"):
+        source = cell(7, text)
+        for fix in propose_fixes(leak, [source], source):
+            assert fix.refusal is not None
+
+
+def test_only_leaks_get_fixes():
+    leak = made_up_leak(FACTORY, "lens", ("strength",))
+    assert propose_fixes(dataclasses.replace(leak, verdict="library_cache"), [FACTORY], FACTORY) == ()
+
+
+def test_the_room_is_light():
+    code = "import jaxleak_magic.rewrite, sys; print([m for m in ('jax', 'IPython', 'libcst', 'numpy') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
