@@ -70,9 +70,8 @@ def main() -> None:
 
     compiled = median_ms(lambda turn: compile(sources[turn].text, "cell.py", "exec"), options.repeat)
     proposed = median_ms(propose, options.repeat)
-    print(
-        f"{text.count(chr(10))} lines: proposal {proposed:.0f} ms, compile {compiled:.1f} ms, ratio {proposed / compiled:.1f}"
-    )
+    lines = text.count("\n")
+    print(f"{lines} lines: proposal {proposed:.0f} ms, compile {compiled:.1f} ms, ratio {proposed / compiled:.1f}")
 
 
 if __name__ == "__main__":

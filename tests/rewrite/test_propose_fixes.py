@@ -75,7 +75,7 @@ def test_magics_and_awaits_stay_as_they_are():
 
 
 def test_a_use_inside_a_magic_is_refused():
-    source = cell(5, OBJECTIVE.replace("return solver.run", "return solver.run").replace("solver?", "cost?"))
+    source = cell(5, OBJECTIVE.replace("%time value = solver.run(prior, prior)", "%timeit cost(1.0, prior)"))
     leak = made_up_leak(source, "cost", ("target",), others=(IMPORTS,))
     (fix,) = propose_fixes(leak, [IMPORTS, source], source)
     assert fix.refusal is not None and "magic" in fix.refusal
@@ -142,6 +142,7 @@ def test_only_leaks_get_fixes():
 
 
 def test_the_room_is_light():
-    code = "import jaxleak_magic.rewrite, sys; print([m for m in ('jax', 'IPython', 'libcst', 'numpy') if m in sys.modules])"
+    heavy = "('jax', 'IPython', 'libcst', 'numpy')"
+    code = f"import jaxleak_magic.rewrite, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
