@@ -146,8 +146,8 @@ class Budget:
         memory: bytes that the snapshot of the heap's edges may take.
         nodes: holders that may be recorded.
         forward: objects visited from the namespace; a container with more entries is not entered.
-        passes: levels searched by a walk over the heap each, before a snapshot is read for the rest.
-        width: objects whose holders one walk may look for; more of them call for a snapshot.
+        passes: walks over the heap, in terms of a walk for a single object, before a snapshot is read for the rest.
+        width: how many of a crowd of holders are followed first; and of one walk where there is no NumPy.
         patience: further levels after every target is reached from one of the user's roots, but not from the best.
         extra: further levels for second paths, after every target is reached from a root of the best rank.
     """
@@ -156,7 +156,7 @@ class Budget:
     memory: int = 1 << 30
     nodes: int = 1_000_000
     forward: int = 1000
-    passes: int = 3
+    passes: float = 3.5
     width: int = 48
     patience: int = 2
     extra: int = 1

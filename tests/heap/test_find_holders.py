@@ -357,7 +357,7 @@ def test_nothing_is_held_afterwards(budget: Budget) -> None:
 
 def test_the_search_reports_nothing_of_its_own() -> None:
     """What is held by a function's variable only has no holder at all, however it is searched for."""
-    for budget in (Budget(), Budget(forward=0), Budget(forward=0, passes=0), Budget(forward=0, passes=2, width=1)):
+    for budget in (Budget(), Budget(forward=0), Budget(forward=0, passes=0), Budget(forward=0, passes=100)):
         things = [Thing() for _ in range(70)]
         found = find_holders(things, [notebook(x=1), *module_roots()], budget=budget)
         assert found.paths == ((),) * 70
