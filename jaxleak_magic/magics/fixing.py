@@ -38,7 +38,11 @@ def insert_fix(shell: InteractiveShell, report: Report, line: str) -> None:
     print(_diff(fix))
     in_cells = [edit for edit in _edits(fix, report) if edit.file is None]
     _tell_of_files(fix)
-    if in_cells:
+    if len(in_cells) > 1 and any(edit.source.lstrip().startswith("%%") for edit in in_cells):
+        # A cell magic works only on the first line of a cell: these cannot stand one below the other.
+        for edit in in_cells:
+            print(f"\n# The whole new text of {_name(edit.cell)}:\n{edit.source}")
+    elif in_cells:
         print(f"Fix {number}: the changed source of {_names(in_cells)} goes into a new cell below.")
         shell.set_next_input(_one_cell(in_cells, report), replace=False)
 

@@ -40,6 +40,7 @@ class MagicOptions:
 def make_parser() -> MagicArgumentParser:
     """The parser of the magic's options; the help and the docstring are made of it."""
     parser = MagicArgumentParser(f"%{MAGIC}", add_help=False)  # its formatter puts another % before it
+    parser.allow_abbrev = False  # ``--fi 1`` would not be found again when the fix takes ``--fix 1`` out
     parser.add_argument("-o", "--output", metavar="NAME", help="store the report under this name")
     parser.add_argument(
         "--raise", dest="raise_leaks", action="store_true", help="raise LeakError after the report if there is a leak"

@@ -276,7 +276,7 @@ def test_help_shows_the_options_and_runs_nothing(shell, fake_run, capsys, text):
     assert fake_run.made == []
 
 
-@pytest.mark.parametrize("line", ["--nope", "-o", "-o 1x", "--fix two", "-o 'open"])
+@pytest.mark.parametrize("line", ["--nope", "-o", "-o 1x", "--fix two", "-o 'open", "--fi 1"])
 def test_wrong_options_are_one_line_and_run_nothing(shell, fake_run, capsys, line):
     result = run(shell, f"%%leakcheck {line}\nran = True")
     assert not result.success
