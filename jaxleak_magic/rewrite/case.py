@@ -58,11 +58,6 @@ class Case:
                 found.append(function)
         return found[0] if len(found) == 1 else None
 
-    @property
-    def function_name(self) -> str:
-        """That function in the user's words."""
-        return function_name(self.program, self.function) if self.function is not None else ""
-
     @cached_property
     def variables(self) -> tuple[str, ...]:
         """Its free variables that held tracers, the leaked one first."""
@@ -89,13 +84,20 @@ class Case:
         held = self._held()
         no_floats = frozenset(v for v in self.variables if not _is_float(held[v].dtype if v in held else None))
         no_arguments = frozenset(v for v in self.variables if v in held and held[v].type not in _ARGUMENTS)
-        return Lift(self.program, self.function, self.variables, self.fields, no_floats, no_arguments).run()
+        lift = Lift(
+            self.program, self.function, self.variables, self.fields, no_floats, no_arguments, only_leaking=True
+        )
+        return lift.run()
 
     @property
     def lift_title(self) -> str:
         """The lift in the user's words."""
+        function = self.function
+        if "lifted" in self.__dict__ and function not in self.lifted.lifted:
+            function = self.lifted.lifted[0]  # the function of the facts may keep its closure, one inside it may not
+        name = function_name(self.program, function) if function is not None else ""
         what = "an argument" if len(self.variables) == 1 else "arguments"
-        return f"Lift {listed(self.variables)} to {what} of `{self.function_name}`"
+        return f"Lift {listed(self.variables)} to {what} of `{name}`"
 
     def _held(self) -> dict[str, CapturedValue]:
         """What the captured variables held, as far as the facts say."""

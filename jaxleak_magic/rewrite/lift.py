@@ -82,6 +82,7 @@ class Lift:
         fields: (class, attribute) pairs on the leak's path, which may become pytree children.
         no_floats: variables that are not certainly of a floating dtype.
         no_pytrees: variables whose objects JAX would not take as an argument.
+        only_leaking: refuse where JAX lifts the closures of all places where the function is used itself.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Lift:
         fields: frozenset[tuple[str, str]] = frozenset(),
         no_floats: frozenset[str] = frozenset(),
         no_pytrees: frozenset[str] = frozenset(),
+        only_leaking: bool = False,
     ) -> None:
         self.program = program
         self.function = function
@@ -99,6 +101,8 @@ class Lift:
         self.fields = fields
         self.no_floats = no_floats & frozenset(self.variables)
         self.no_pytrees = no_pytrees & frozenset(self.variables)
+        self.only_leaking = only_leaking
+        self.lifted_variables: dict[FunctionNode, list[str]] = {}
         self.draft = Draft()
 
     def run(self) -> Draft:
@@ -107,32 +111,78 @@ class Lift:
         Raises:
             Refused: where the meaning would not certainly stay.
         """
-        waiting = [self.function]
+        waiting = self._first_functions()
         returns: list[Return] = []
         while waiting:
-            function = waiting.pop(0)
-            if function in self.draft.lifted:
-                continue
+            function, variables = next(iter(waiting.items()))
+            del waiting[function]
             self.draft.lifted.append(function)
-            flow = self._flow(function)
+            flow = self._flow(function, variables)
             self._emit(flow)
             returns += [r.returned for r in flow.reached if r.returned is not None]
             self.draft.kept_values.update(each.text for each in flow.reached)
             for carrier in flow.carriers:
-                if carrier in self.draft.lifted or carrier in self.draft.kept:
-                    continue
-                (self.draft.kept if self._may_keep(carrier) else waiting).append(carrier)
+                self._carry(carrier, flow, waiting)
         self._emit_returns(returns)
         return self.draft
 
+    def _carry(self, carrier: FunctionNode, flow: Flow, waiting: dict[FunctionNode, list[str]]) -> None:
+        """A function around a use keeps the values or takes them too."""
+        if carrier in self.draft.kept:
+            return
+        if carrier not in self.draft.lifted and self._may_keep(carrier):
+            self.draft.kept.append(carrier)
+            return
+        known = self.lifted_variables.get(carrier, waiting.get(carrier, []))
+        wanted = list(dict.fromkeys([*known, *flow.variables]))
+        if carrier not in self.draft.lifted:
+            waiting[carrier] = wanted
+        elif wanted != known:
+            raise Refused(
+                f"`{function_name(self.program, carrier)}` would need {listed(wanted)} in turn. Pass them by hand, "
+                "from the "
+                f"innermost function outwards."
+            )
+
+    def _first_functions(self) -> dict[FunctionNode, list[str]]:
+        """The function of the facts and all others that certainly give the values to what may not close over them."""
+        own = self.program.own_scope[self.function]
+        meant = {variable: own.lookup(variable) for variable in self.variables}
+        leaking: dict[FunctionNode, list[str]] = {}
+        for other in self.program.functions():
+            free, scope = self.program.free_names(other), self.program.own_scope[other]
+            variables = [v for v in self.variables if v in free and scope.lookup(v) is meant[v]]
+            if other is not self.function and variables and self._certainly_leaks(other):
+                leaking[other] = variables
+        if not self.only_leaking or not self._may_keep(self.function):
+            return {self.function: self.variables, **leaking}
+        if not leaking:
+            name = function_name(self.program, self.function)
+            raise Refused(
+                f"JAX takes care of what `{name}` closes over at each place where it is used, so it is not sure which "
+                f"function keeps {listed(self.variables)}. Pass it as an argument wherever a function takes it by "
+                f"closure."
+            )
+        self.function = next(iter(leaking))
+        return leaking
+
+    def _certainly_leaks(self, function: FunctionNode) -> bool:
+        probe = Flow(self.program, function, self.variables, {}, probing=True)
+        try:
+            probe.run()
+        except Refused:
+            return False
+        return bool(probe.stores) or not probe.keeps_closures
+
     # -- conditions -------------------------------------------------------------------------------------------------
 
-    def _flow(self, function: FunctionNode) -> Flow:
+    def _flow(self, function: FunctionNode, variables: Sequence[str]) -> Flow:
+        self.lifted_variables[function] = list(variables)
         name = function_name(self.program, function)
         owners: dict[str, Scope] = {}
         if not self.program.scopes_agree(function):
             raise Refused(f"The names used in `{name}` could not be resolved with certainty. Pass its values by hand.")
-        for variable in self.variables:
+        for variable in variables:
             owner = self.program.own_scope[function].lookup(variable)
             if owner is None or owner.kind != "function":
                 where = "a comprehension" if owner is not None and owner.kind == "comprehension" else "another scope"
@@ -142,16 +192,16 @@ class Lift:
         flow = Flow(
             self.program,
             function,
-            self.variables,
+            variables,
             owners,
             self.fields,
-            no_floats=self.no_floats,
-            no_pytrees=self.no_pytrees,
+            no_floats=self.no_floats & frozenset(variables),
+            no_pytrees=self.no_pytrees & frozenset(variables),
         )
         flow.run()
         self._check_calls(flow)
         if not flow.uses and not flow.stores:
-            raise Refused(f"No call of `{name}` was found, so there is no place to pass {listed(self.variables)}.")
+            raise Refused(f"No call of `{name}` was found, so there is no place to pass {listed(variables)}.")
         return flow
 
     def _check_calls(self, flow: Flow) -> None:
@@ -167,9 +217,9 @@ class Lift:
             return
         for use in flow.uses:
             if isinstance(use.node, ast.Call) and any(
-                keyword.arg is None or keyword.arg in self.variables for keyword in use.node.keywords
+                keyword.arg is None or keyword.arg in flow.variables for keyword in use.node.keywords
             ):
-                raise Refused(f"`{flow.name}` takes any keyword, one of which may be {listed(self.variables)} already.")
+                raise Refused(f"`{flow.name}` takes any keyword, one of which may be {listed(flow.variables)} already.")
 
     def _check_variable(self, function: FunctionNode, name: str, variable: str, owner: Scope) -> None:
         if variable.startswith("__"):
@@ -247,7 +297,7 @@ class Lift:
             uses = self._bound_instead_of_slot(flow)
         if any(use.cached for use in uses) and not all(self._is_settled(flow, v) for v in flow.owners):
             raise Refused(
-                f"{listed(self.variables)} changes after `{flow.name}` was made, and a compiled `{flow.name}` may go "
+                f"{listed(flow.variables)} changes after `{flow.name}` was made, and a compiled `{flow.name}` may go "
                 "on with "
                 f"the old value. Give the value that it should use a name of its own."
             )
@@ -256,17 +306,17 @@ class Lift:
         if binds and any(use.kind == "mapped" for use in others):
             raise Refused(
                 f"`{flow.name}` is bound in one place and needs one value for each mapped row in another. "
-                f"Pass {listed(self.variables)} by hand."
+                f"Pass {listed(flow.variables)} by hand."
             )
         arguments = function.args
         if binds and all(use.direct and use.row is None for use in others) and not _numbered(function):
-            self.draft.add(text, insertions.prepend_parameters(text, function, self.variables))
+            self.draft.add(text, insertions.prepend_parameters(text, function, flow.variables))
             place = "first"
         elif arguments.defaults or arguments.vararg or arguments.kwonlyargs or arguments.kwarg:
-            self.draft.add(text, insertions.append_keyword_only(text, function, self.variables))
+            self.draft.add(text, insertions.append_keyword_only(text, function, flow.variables))
             place = "keyword"
         else:
-            self.draft.add(text, insertions.append_parameters(text, function, self.variables))
+            self.draft.add(text, insertions.append_parameters(text, function, flow.variables))
             place = "last"
         axes: list[ast.AST] = []
         for use in uses:
@@ -280,7 +330,7 @@ class Lift:
         positional = [*flow.function.args.posonlyargs, *flow.function.args.args]
         if (
             len(numbers) != 1
-            or len(self.variables) != 1
+            or len(flow.variables) != 1
             or (number := numbers.pop()) is None
             or number >= len(positional)
         ):
@@ -288,7 +338,7 @@ class Lift:
         scope, parameter = self.program.own_scope[flow.function], positional[number].arg
         is_free = not self.program.loads(scope, parameter) and self.program.only_site(scope, parameter) is not None
         without_default = number < len(positional) - len(flow.function.args.defaults)
-        taken = any(a.arg == self.variables[0] for a in positional)
+        taken = any(a.arg == flow.variables[0] for a in positional)
         if not is_free or not without_default or taken or positional[number].annotation is not None:
             return None
         return number if all(self._leaves_slot_free(use, number) for use in flow.uses) else None
@@ -309,7 +359,7 @@ class Lift:
         function = flow.function
         text = self.program.text_of[function]
         parameter = [*function.args.posonlyargs, *function.args.args][number]
-        self.draft.add(text, insertions.replace(text, parameter, self.variables[0]))
+        self.draft.add(text, insertions.replace(text, parameter, flow.variables[0]))
         self.draft.renamed_parameters.append(function)
         for use in flow.uses:
             if not isinstance(use.node, ast.Call):
@@ -343,12 +393,12 @@ class Lift:
                 given = _given(use.node, use.row.keyword or "", use.row.position)
                 if given is None:
                     raise Refused(
-                        f"`{flow.name}` is given away in an unusual form. Pass {listed(self.variables)} by hand."
+                        f"`{flow.name}` is given away in an unusual form. Pass {listed(flow.variables)} by hand."
                     )
                 uses.append(Use("bind", given, use.values))
             elif use.kind in ("slot", "term"):
                 raise Refused(
-                    f"The `args` of `{flow.name}` are in use already. Put {listed(self.variables)} into them too and "
+                    f"The `args` of `{flow.name}` are in use already. Put {listed(flow.variables)} into them too and "
                     "unpack "
                     f"it in `{flow.name}`."
                 )
@@ -361,11 +411,11 @@ class Lift:
     def _emit_use(self, use: Use, place: str, flow: Flow, axes: list[ast.AST]) -> None:
         text = self.program.text_of[use.node]
         names = list(use.values)
-        named = [f"{name}={value}" for name, value in zip(self.variables, names, strict=bool(names))]
+        named = [f"{name}={value}" for name, value in zip(flow.variables, names, strict=bool(names))]
         if use.kind == "axes":
             if place != "last":
                 raise Refused(
-                    f"`{flow.name}` is mapped and has defaults. Pass {listed(self.variables)} by hand, `in_axes` None."
+                    f"`{flow.name}` is mapped and has defaults. Pass {listed(flow.variables)} by hand, `in_axes` None."
                 )
             if use.node not in axes:
                 axes.append(use.node)
@@ -399,7 +449,7 @@ class Lift:
             if place == "keyword":
                 row = use.row
                 if not use.direct and (
-                    row is None or not row.hands_keywords or set(row.own_keywords) & set(self.variables)
+                    row is None or not row.hands_keywords or set(row.own_keywords) & set(flow.variables)
                 ):
                     raise Refused(
                         f"`{flow.name}` has parameters with defaults, so {listed(names)} cannot be added by position. "
@@ -441,7 +491,7 @@ class Lift:
         text, vmap = self.program.text_of[use.node], self.program.spelling("jax.vmap", use.node)
         if vmap is None or place != "last":
             raise Refused(
-                f"{listed(self.variables)} has one value for each mapped row. Map the call of `{flow.name}` on line "
+                f"{listed(flow.variables)} has one value for each mapped row. Map the call of `{flow.name}` on line "
                 f"{use.node.lineno} over it with `jax.vmap`."
             )
         entries = ", ".join(["None"] * len(use.node.args) + [str(axis) for axis in use.axes])
@@ -488,10 +538,10 @@ class Lift:
             if spelled is None or not isinstance(given, ast.Tuple):
                 raise Refused(
                     f"The `{use.row.axes}` for `{flow.name}` are not written as a tuple, or `PartitionSpec` is not "
-                    f"imported. Add an empty `PartitionSpec()` for each of {listed(self.variables)} by hand."
+                    f"imported. Add an empty `PartitionSpec()` for each of {listed(flow.variables)} by hand."
                 )
             entry = f"{spelled}()"
-        extra = [entry] * len(self.variables)
+        extra = [entry] * len(flow.variables)
         if isinstance(given, ast.Tuple):
             self.draft.add(text, _extend_sequence(text, given, extra))
             return
@@ -500,7 +550,7 @@ class Lift:
             raise Refused(
                 f"The `in_axes` for the mapped `{flow.name}` are not written out. Write them as a tuple with one "
                 "entry for "
-                f"each argument, then pass {listed(self.variables)} with `None`."
+                f"each argument, then pass {listed(flow.variables)} with `None`."
             )
         entry = "0" if given is None else text.of(given)
         value = "(" + ", ".join([entry] * counts.pop() + extra) + ")"

@@ -60,11 +60,12 @@ def test_line_endings_and_other_bytes_stay(rule: Rule, example: Example, ending:
 @pytest.mark.parametrize(("rule", "example"), REWRITES, ids=[f"{r.id}: {e.shows}" for r, e in REWRITES])
 def test_twice_is_once(rule: Rule, example: Example):
     assert example.after is not None
-    if example.function is not None:
-        with pytest.raises(AssertionError, match="0 functions"):
-            fixes_for(example, example.after)
+    try:
+        fixes = fixes_for(example, example.after)
+    except AssertionError as nothing_left:
+        assert "0 functions" in str(nothing_left)
     else:
-        assert all(fix.refusal is not None for fix in fixes_for(example, example.after))
+        assert all(fix.refusal is not None for fix in fixes)
 
 
 def test_a_rule_without_examples_cannot_be_registered():

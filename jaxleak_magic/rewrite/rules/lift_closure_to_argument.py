@@ -117,6 +117,8 @@ plans["euler"](moved, stiffness=stiffness)
         "a mapped function gets its in_axes entry, a transform its argument",
         _IMPORTS
         + """\
+plans = {}
+
 def outer(scale, rows):
     def one(
         row,
@@ -124,11 +126,13 @@ def outer(scale, rows):
     ):
         return jnp.sum(row * scale + shift)
 
-    kept.append(jax.grad(one)(rows[0], 0.5))
+    plans["slope"] = jax.grad(one)
     return jax.vmap(one, in_axes=(0, None))(rows, 0.5)
 """,
         _IMPORTS
         + """\
+plans = {}
+
 def outer(scale, rows):
     def one(
         row,
@@ -137,9 +141,45 @@ def outer(scale, rows):
     ):
         return jnp.sum(row * scale + shift)
 
-    kept.append(jax.grad(one)(rows[0], 0.5, scale))
+    plans["slope"] = jax.grad(one)
     return jax.vmap(one, in_axes=(0, None, None))(rows, 0.5, scale)
 """,
+        function="one",
+        variables=("scale",),
+    ),
+    Example(
+        "the function inside is given to odeint, that around it only to grad",
+        _IMPORTS
+        + """\
+def sensitivity(rate):
+    def remaining(dose):
+        def rhs(c, t):
+            return -rate * c
+        return odeint(rhs, dose, times)[-1]
+    return jax.grad(remaining)(1.0)
+""",
+        _IMPORTS
+        + """\
+def sensitivity(rate):
+    def remaining(dose):
+        def rhs(c, t, rate):
+            return -rate * c
+        return odeint(rhs, dose, times, rate)[-1]
+    return jax.grad(remaining)(1.0)
+""",
+        function="remaining",
+        variables=("rate",),
+    ),
+    Example(
+        "a function whose closure JAX lifts itself",
+        _IMPORTS
+        + """\
+def outer(scale, x):
+    def one(row):
+        return row * scale
+    return jax.vmap(one)(x)
+""",
+        refusal="not sure which function keeps `scale`",
         function="one",
         variables=("scale",),
     ),
@@ -160,12 +200,14 @@ def outer(scale, x):
         "a value that is changed in place",
         _IMPORTS
         + """\
+plans = {}
+
 def outer(x):
     seen = []
     def one(row):
         seen.append(row)
         return row
-    return one(x)
+    plans["one"] = one
 """,
         refusal="changes `seen` in place",
         function="one",
