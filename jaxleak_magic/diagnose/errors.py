@@ -20,15 +20,18 @@ _MESSAGE_LIMIT = 4_000
 
 def error_kind(error: BaseException) -> str:
     """The kind of an error (contract: ``error.kind``), from its class name and JAX's own words."""
-    name = type(error).__name__
-    text = message_of(error)
+    return kind_from_words(type(error).__name__, message_of(error), is_type_error=isinstance(error, TypeError))
+
+
+def kind_from_words(name: str, text: str, *, is_type_error: bool) -> str:
+    """The kind of an error by its class name and message, also where only its text is known."""
     if name == "UnexpectedTracerError" or "UnexpectedTracerError" in text:
         return "unexpected_tracer"
-    if isinstance(error, TypeError) and "No constant handler for type" in text and "Tracer" in text:
+    if is_type_error and "No constant handler for type" in text and "Tracer" in text:
         return "unexpected_tracer"
     if name in _CONCRETIZATION:
         return "concretization"
-    if isinstance(error, TypeError):
+    if is_type_error:
         branch = ("branch" in text or "true_fun" in text) and ("output" in text or "same type structure" in text)
         if branch:
             return "branch_mismatch"
@@ -37,6 +40,11 @@ def error_kind(error: BaseException) -> str:
     if name == "KeyReuseError":
         return "key_reuse"
     return "not_tracer_related"
+
+
+def explanation_of(kind: str, where: str) -> Explanation | None:
+    """The four texts for a kind of error, or None for one that has nothing to do with tracers."""
+    return _EXPLAIN[kind](where) if kind in _EXPLAIN else None
 
 
 def message_of(error: BaseException) -> str:
@@ -85,7 +93,7 @@ def describe_error(error: BaseException, places: Places, leak_id: int | None) ->
         line,
         column,
         kind,
-        _EXPLAIN[kind](where) if kind in _EXPLAIN else None,
+        explanation_of(kind, where),
         leak_id,
     )
 

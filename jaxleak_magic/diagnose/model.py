@@ -13,6 +13,12 @@ from typing import Any, Literal
 
 SCHEMA_VERSION = 1
 
+PASTED_TEXT_ONLY = "Only the pasted text was read."
+"""Stands in `Checked.unchecked` where a report was made of a text and nothing was run."""
+
+UNREAD_LINE = "other"
+"""`Note.kind` of a line of a pasted text that was not understood; `Note.text` is the line, word for word."""
+
 Verdict = Literal["leak", "library_cache", "exception", "transient"]
 Outcome = Literal["leaks", "error", "clean"]
 Owner = Literal["user", "library", "jax", "python", "ipython"]
