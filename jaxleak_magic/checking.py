@@ -67,6 +67,7 @@ class CheckedRun:
         self.extra_roots = extra_roots or {}
 
         self._check: LeakCheck | None = None
+        self._faults: list[str] = []
         self._started = 0.0
         self._run_seconds = 0.0
 
@@ -117,7 +118,11 @@ class CheckedRun:
         from jaxleak_magic.diagnose.notes import find_notes
         from jaxleak_magic.diagnose.trace_stack import Places
 
-        return find_notes(check, Places(self.sources, check.owners), self.checked_file, leaks, error)
+        try:
+            return find_notes(check, Places(self.sources, check.owners), self.checked_file, leaks, error)
+        except Exception as fault:  # a note is worth less than the report
+            self._faults.append(f"Notes could not be made: {type(fault).__name__} inside jaxleak-magic.")
+            return ()
 
     def _with_fixes(self, leaks: tuple[Leak, ...], source: SourceText) -> tuple[Leak, ...]:
         if not any(leak.verdict == "leak" for leak in leaks):
@@ -141,7 +146,7 @@ class CheckedRun:
     ) -> Report:
         import jax
 
-        unchecked: list[str] = []
+        unchecked: list[str] = [*self._faults]
         if not check.retraced:
             unchecked.append(
                 "Functions that were compiled before this cell were not traced again, so leaks in them are not seen."

@@ -6,6 +6,7 @@ JAX 0.10.2 and 0.12.0.1). So a birth record holds a weak reference and plain fac
 
 from __future__ import annotations
 
+import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -237,7 +238,7 @@ def _function_of(frame: FrameType, path: str) -> tuple[CodeType | None, str | No
     values = frame.f_locals
     try:
         found: Any = values.get(first)
-        if sys.version_info < (3, 13):
+        if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             values.clear()  # before PEP 667 this dict stays with the frame and keeps every local alive
         for name in rest:
             found = object.__getattribute__(found, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import FrameType, TracebackType
 
@@ -95,6 +96,7 @@ def _values(frame: FrameType) -> list[object]:
             found += list(value)[:200]
         else:
             found.append(value)
-    if sys.version_info < (3, 13):
+    # At module level `f_locals` is the namespace itself: only a function's is a copy.
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         values.clear()  # before PEP 667 this dict stays with the frame and keeps every local alive
     return found

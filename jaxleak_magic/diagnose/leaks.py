@@ -354,7 +354,7 @@ def _verdict(paths: Sequence[Path], check: LeakCheck) -> Verdict:
 def _path_verdict(path: Path, check: LeakCheck) -> Verdict:
     if path.root_kind in ("frame", "thread"):
         return "transient"
-    if path.root_kind == "module":
+    if path.root_kind == "module" and not any(step.kind == "weak" for step in path.steps):
         owner = owner_of_module(path.root_name, check.owners)
         if owner == "jax" and not _is_callback(path.steps):
             return "library_cache"

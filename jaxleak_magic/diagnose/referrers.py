@@ -68,7 +68,9 @@ def namespace_and_module_roots(
         seen.add(id(content))
         if name.partition(".")[0] == "jaxleak_magic":
             continue
-        roots.append(Root(content, name, "module", _RANK[owner_of_module(name, owners)]))
+        # Finalizers belong to whoever registered them, although the registry is Python's.
+        rank = 1 if name == "weakref" else _RANK[owner_of_module(name, owners)]
+        roots.append(Root(content, name, "module", rank))
     return roots
 
 

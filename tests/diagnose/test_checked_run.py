@@ -222,3 +222,14 @@ def test_own_checking_leaks_does_not_raise_and_the_report_says_so():
     assert namespace["done"] == 1
     assert [leak.variable for leak in report.leaks] == ["x"]
     assert any("did not raise" in sentence for sentence in report.checked.unchecked)
+
+
+def test_no_variable_of_the_user_is_lost_when_an_error_is_explained():
+    text = (
+        "import jax\nkept = [1, 2]\n"
+        "raise jax.errors.UnexpectedTracerError('a traced value was used outside, and no frame shows it')\n"
+    )
+    report, namespace = check(text)
+    assert report.error.kind == "unexpected_tracer"
+    assert namespace["kept"] == [1, 2]
+    assert "jax" in namespace

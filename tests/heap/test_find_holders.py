@@ -305,7 +305,7 @@ def test_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
     things = [Thing() for _ in range(120)]
     roots = [notebook(x=[[[[[[[thing]]]]]] for thing in things])]
-    found = find_holders(tuple(things), roots, skip=[things], budget=Budget(forward=0))
+    found = find_holders(tuple(things), roots, skip=[things], budget=Budget(forward=0, seconds=600))
     assert found.finished
     assert all(path[0].hops == 8 for path in found.paths)
 

@@ -748,10 +748,10 @@ def test_finalizer() -> None:
     finalizer = weakref.finalize(learner, print, 0, thing)
     path = find_holders([thing], module_roots()).paths[0][0]
     finalizer.detach()
-    assert steps_of(path) == [
-        ("weak", "args[1]", "weakref.finalize(…, print)"),
-        ("global", "finalize", "module weakref"),
-    ]
+    held, root = steps_of(path)
+    assert held == ("weak", "args[1]", "weakref.finalize(…, print)")
+    # JAX 0.7.2 imports the class by name into a module of its own, which holds the registry just as well.
+    assert root in [("global", "finalize", f"module {m}") for m in ("weakref", "jax._src.interpreters.partial_eval")]
 
 
 def test_context_variable() -> None:
