@@ -130,10 +130,14 @@ class CheckedRun:
         from jaxleak_magic.rewrite import propose_fixes
 
         texts = tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None)
-        return tuple(
-            dataclasses.replace(leak, fixes=propose_fixes(leak, texts, source)) if leak.verdict == "leak" else leak
-            for leak in leaks
-        )
+        try:
+            return tuple(
+                dataclasses.replace(leak, fixes=propose_fixes(leak, texts, source)) if leak.verdict == "leak" else leak
+                for leak in leaks
+            )
+        except Exception as fault:  # a rewrite is worth less than the report
+            self._faults.append(f"Rewrites could not be proposed: {type(fault).__name__} inside jaxleak-magic.")
+            return leaks
 
     def _report(
         self,

@@ -2,9 +2,9 @@
 
 JAX traces a compiled function again only when its cache key differs, so a leak in a function that ran before the check
 stays unseen. Two keys can be changed from outside: the user context and the profile version (both JAX >= 0.7.2). We
-take a fresh negative profile version: it retraces in worker threads too, costs nothing when the extension is loaded
-late (a user context made late compiles every function again), and every negative value gives the same compile options, so the
-persistent compilation cache still hits (measured on JAX 0.10.2 and 0.12.0.1).
+take a fresh negative profile version: it retraces in worker threads too and costs nothing when the extension is loaded
+late (a user context made late compiles every function again). Every negative value gives the same compile options, so
+the persistent compilation cache still hits (measured on JAX 0.10.2 and 0.12.0.1).
 """
 
 from __future__ import annotations
