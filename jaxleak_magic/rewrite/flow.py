@@ -156,13 +156,7 @@ class Flow:
                 name = None
         row = next((r for r in rows_of(name or "") if r.way == "calls" and r.position == 0), None)
         if name in ("jax.custom_vjp", "jax.custom_jvp"):
-            raise Refused(
-                f"`{self.name}` has its own derivative rule, which would need a "
-                f"{'co' * (name == 'jax.custom_vjp')}tangent for "
-                f"{self._values()} too. Make it an argument of `{self.name}` and of its rules, and return its "
-                "derivative "
-                f"there (zeros only where nothing is differentiated with respect to it)."
-            )
+            raise self._derivative_rule(self.name, "cotangent" if name == "jax.custom_vjp" else "tangent")
         if row is None:
             raise Refused(
                 f"`{self.name}` is decorated with `{self.short(decorator)}`, which is not known well enough. "
@@ -470,7 +464,17 @@ class Flow:
         scope = self.program.scope_at[node]
         return not self.probing and all(scope.lookup(name) is self.owners[name] for name in self.variables)
 
+    def _derivative_rule(self, name: str, kind: str) -> Refused:
+        return Refused(
+            f"`{name}` has its own derivative rule, which would need a {kind} for {self._values()} too. Make it an "
+            f"argument of `{name}` and of its rules, and return its derivative there (zeros only where nothing is "
+            f"differentiated with respect to it)."
+        )
+
     def _given_away(self, call: ast.Call, node: ast.expr, place: int | str, shape: Shape) -> None:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("defvjp", "defjvp", "def_fwd", "def_bwd"):
+            kind = "tangent" if call.func.attr == "defjvp" else "cotangent"
+            raise self._derivative_rule(self.short(call.func.value), kind)
         definition = self.program.definition(call.func)
         if isinstance(definition, ast.ClassDef):
             attribute = field_for_argument(definition, place)

@@ -111,6 +111,11 @@ class Lift:
         Raises:
             Refused: where the meaning would not certainly stay.
         """
+        own, name = self.program.own_scope[self.function], function_name(self.program, self.function)
+        for variable in self.variables:
+            owner = own.lookup(variable)
+            if owner is not None:
+                self._check_variable(self.function, name, variable, owner)
         waiting = self._first_functions()
         returns: list[Return] = []
         while waiting:
