@@ -93,6 +93,12 @@ class CellChecker:
 
     def pre_run_cell(self, info: ExecutionInfo) -> None:
         """IPython's event: record the cell, and start the check if it asks for one."""
+        try:
+            self._begin(info)
+        except Exception as error:
+            say_internal_error("this cell runs unchecked", error)
+
+    def _begin(self, info: ExecutionInfo) -> None:
         if info.store_history:  # A cell of the user's own: what is still noted as running ended without telling.
             self._drop(self._cells)
             self._cells = []
@@ -110,12 +116,13 @@ class CellChecker:
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """IPython's event: end the check, show the report, and fail the cell where ``--raise`` asks for it."""
         running = self._pop(result)
-        if running is None or running.run is None:
+        if running is None:
             return
-        error = None if result is None else result.error_before_exec or result.error_in_exec
-        if result is None:
-            error = asyncio.CancelledError()
-        failure = self._finish(running.run, running.options, error, running.cell.raw)
+        if running.run is None:
+            failure = _failure_of_no_check(running.options)
+        else:
+            error = asyncio.CancelledError() if result is None else result.error_before_exec or result.error_in_exec
+            failure = self._finish(running.run, running.options, error, running.cell.raw)
         if failure is not None and result is not None and result.success:
             result.error_in_exec = failure
             self._shell.last_execution_succeeded = False
@@ -151,9 +158,14 @@ class CellChecker:
 
     def _run_checked(self, file: str, options: MagicOptions, evaluate: Callable[[], Any]) -> Any:
         __tracebackhide__ = True
-        run = None if self.checking else self._start(file, options)
-        if run is None:
+        if self.checking:
             return evaluate()
+        run = self._start(file, options)
+        if run is None:
+            value = evaluate()
+            if failure := _failure_of_no_check(options):
+                raise failure
+            return value
         try:
             value = evaluate()
         except BaseException as error:
@@ -233,7 +245,7 @@ class CellChecker:
         except Exception as problem:
             say_internal_error("there is no report for this run", problem)
             forget_output(self._shell, options)
-            return LeakError(None) if options.raise_leaks else None
+            return _failure_of_no_check(options)
         finally:
             run.stop()
         return LeakError(report) if options.raise_leaks and report.outcome == "leaks" else None
@@ -270,10 +282,15 @@ class _MagicLineToComment:
         wanted = None if self._checker.inside_cell else wanted_check("".join(lines))
         if wanted is None:
             return lines
-        cell = wanted[0]
+        cell, _ = wanted
         if cell.body_is_magic:
             return lines[: cell.index] + lines[cell.index + 1 :]
         return [*lines[: cell.index], cell.magic.replace("%%", "# %%", 1), *lines[cell.index + 1 :]]
+
+
+def _failure_of_no_check(options: MagicOptions) -> LeakError | None:
+    """What ``--raise`` raises where there was no check: that must not pass for a clean run."""
+    return LeakError(None) if options.raise_leaks else None
 
 
 def wanted_check(raw: str) -> tuple[CheckedCell, MagicOptions] | None:

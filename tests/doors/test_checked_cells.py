@@ -385,6 +385,26 @@ def test_an_error_of_ours_fails_a_cell_with_raise(shell, fake_run):
     assert not run(shell, "%%leakcheck --raise\n1").success
 
 
+@pytest.mark.parametrize(
+    "cell", ["%%leakcheck --raise\nx = 1", "%%time\n%%leakcheck --raise\nx = 1", "%leakcheck --raise 1"]
+)
+def test_a_check_that_cannot_start_fails_a_cell_with_raise(shell, fake_run, cell):
+    fake_run.start_error = TypeError("broken hook")
+    result = run(shell, cell)
+    assert not result.success or (TIME_SWALLOWS and "%%time" in cell)
+
+
+def test_an_error_while_recording_lets_the_cell_run(shell, fake_run, capsys, monkeypatch):
+    def broken(self, cell):
+        raise ValueError("no text")
+
+    monkeypatch.setattr("jaxleak_magic.magics.recording.CellRecorder.record", broken)
+    assert run(shell, "%%leakcheck\n40 + 2").result == 42
+    captured = capsys.readouterr()
+    assert "ValueError: no text" in captured.err
+    assert "Traceback" not in captured.out + captured.err
+
+
 def test_after_a_failed_check_no_old_report_stands_under_the_name(shell, fake_run):
     run(shell, "%%leakcheck -q -o kept\n1")
     fake_run.start_error = TypeError("broken hook")
