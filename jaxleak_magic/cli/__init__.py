@@ -1,4 +1,4 @@
-"""The command line: ``jaxleak check FILE`` and ``jaxleak fix FILE``."""
+"""The command line: ``jaxleak check FILE``, ``jaxleak fix FILE`` and ``jaxleak explain FILE``."""
 
 from __future__ import annotations
 
@@ -44,6 +44,17 @@ def make_parser() -> argparse.ArgumentParser:
     how.add_argument("--diff", action="store_true", help="show the diff and change nothing (the default)")
     how.add_argument("--write", action="store_true", help="change the file")
     fix.add_argument("--leak", type=int, metavar="N", help="take the fix of leak N; default: the first that has one")
+
+    explain = commands.add_parser("explain", help="explain a copied message or traceback of JAX; nothing is run")
+    explain.add_argument("file", metavar="FILE", help="a text file with the message; - reads stdin")
+    explain.add_argument(
+        "--source",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="the code that it speaks of (.py or .ipynb), for your own names and lines; may be given several times",
+    )
+    explain.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
     return parser
 
 
@@ -62,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from jaxleak_magic.cli.check import check
 
             return check(args)
+        if args.command == "explain":
+            from jaxleak_magic.cli.explain import explain
+
+            return explain(args)
         from jaxleak_magic.cli.fix import fix
 
         return fix(args)

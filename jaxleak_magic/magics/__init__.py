@@ -7,7 +7,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from jaxleak_magic.magics.leakcheck_magics import LeakcheckMagics
 
 _NAME = LeakcheckMagics.__name__
-_MAGICS = (("line", "leakcheck"), ("cell", "leakcheck"), ("line", "leakfix"))
+_MAGICS = (("line", "leakcheck"), ("cell", "leakcheck"), ("line", "leakfix"), ("cell", "leakexplain"))
 
 
 def load(shell: InteractiveShell) -> LeakcheckMagics:

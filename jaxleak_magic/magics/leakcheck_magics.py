@@ -1,4 +1,4 @@
-"""The magics ``%%leakcheck``, ``%leakcheck`` and ``%leakfix``."""
+"""The magics ``%%leakcheck``, ``%leakcheck``, ``%leakfix`` and ``%%leakexplain``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,28 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import (
+    Magics,
+    cell_magic,
+    line_cell_magic,
+    line_magic,
+    magics_class,
+    needs_local_scope,
+    no_var_expand,
+)
 
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.magics.checker import CellChecker
+from jaxleak_magic.magics.explaining import explain_last, explain_pasted
 from jaxleak_magic.magics.fixing import insert_fix, replace_running_cell
-from jaxleak_magic.magics.options import MAGIC, MagicOptions, help_text, parse_options, split_expression
+from jaxleak_magic.magics.options import (
+    MAGIC,
+    MagicOptions,
+    help_text,
+    parse_explain_options,
+    parse_options,
+    split_expression,
+)
 from jaxleak_magic.magics.showing import ReportShower
 
 
@@ -48,6 +64,9 @@ class LeakcheckMagics(Magics):
         if options.help:
             print(help_text())
             return None
+        if options.last:
+            self.shower.show(explain_last(self.checker.recorder.book), options)
+            return None
         if expression:
             namespace = self._shell.user_ns if local_ns is None else local_ns
             return self.checker.run_expression(options, expression, namespace)
@@ -63,6 +82,15 @@ class LeakcheckMagics(Magics):
         ``%%leakcheck --fix N`` replaces the cell that it stands in.
         """
         insert_fix(self._shell, self._last_report(), line)
+
+    @no_var_expand
+    @cell_magic
+    def leakexplain(self, line: str, cell: str) -> None:
+        """Explain a message or a whole traceback of JAX that is pasted below this line; nothing is run.
+
+        Options: ``-o NAME`` stores the report, ``--text`` shows plain text only, ``-q`` shows nothing.
+        """
+        self.shower.show(explain_pasted(cell, self.checker.recorder.book), parse_explain_options(line))
 
     def _last_report(self) -> Report:
         if self.checker.last_report is None:

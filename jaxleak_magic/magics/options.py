@@ -23,6 +23,7 @@ class MagicOptions:
         quiet: show nothing.
         keep_caches: do not trace functions anew that were compiled earlier.
         notes: add notes on what is no leak and still surprises.
+        last: explain the exception that was raised last, and run nothing.
         fix: number of the fix by which the running cell is to be replaced, or None.
         help: show the help and run nothing.
     """
@@ -33,6 +34,7 @@ class MagicOptions:
     quiet: bool = False
     keep_caches: bool = False
     notes: bool = True
+    last: bool = False
     fix: int | None = None
     help: bool = False
 
@@ -55,6 +57,7 @@ def make_parser() -> MagicArgumentParser:
     parser.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"
     )
+    parser.add_argument("--last", action="store_true", help="line form: explain the last exception, run nothing")
     parser.add_argument("--fix", type=int, metavar="N", help="replace this cell by its text after fix N of the report")
     parser.add_argument("-h", "--help", action="store_true", help="show this help and run nothing")
     return parser
@@ -68,6 +71,14 @@ def parse_options(line: str) -> MagicOptions:
         raise UsageError(f"%%{MAGIC}: {error}; %%{MAGIC} -h lists the options") from None
     if options.output is not None and not options.output.isidentifier():
         raise UsageError(f"%%{MAGIC}: -o needs a variable name, and {options.output!r} is none")
+    return options
+
+
+def parse_explain_options(line: str) -> MagicOptions:
+    """Options of ``%%leakexplain``'s line, some of those of ``%%leakcheck``. Raises IPython's UsageError."""
+    options = parse_options(line)
+    if options != MagicOptions(output=options.output, text=options.text, quiet=options.quiet):
+        raise UsageError("%%leakexplain takes -o NAME, --text and -q only: it runs nothing")
     return options
 
 

@@ -100,8 +100,8 @@ class _Fragment:
         others = other_leaks(report)
         if others:
             body.append(self.harmless(others))
-        if report.notes:
-            body += self.notes(report.notes)
+        for title, notes in words.note_groups(report.notes):
+            body += self.notes(title, notes)
         quiet = len(body) == 1
         body.append(self.foot(quiet=quiet))
         state = "jaxleak" if real or report.error else "jaxleak ok line" if quiet else "jaxleak ok"
@@ -277,13 +277,13 @@ class _Fragment:
         title = f"{words.plural(len(leaks), 'value')} kept for no fault of yours"
         return el("details", el("summary", title), parts)
 
-    def notes(self, notes: Sequence[Note]) -> list[Markup]:
+    def notes(self, title: str, notes: Sequence[Note]) -> list[Markup]:
         items: list[Markup] = []
         for note in notes:
             line = [el("small", f"line {note.line}"), " "] if note.line is not None else []
             items.append(el("p", line, inline(sentence(note.text))))
             items += self.fixes(note.fixes)
-        return [el("h4", "No leak, but worth knowing"), *items]
+        return [el("h4", title), *items]
 
     def foot(self, *, quiet: bool) -> Markup:
         parts = [el("p", words.checked(self.of.checked))]

@@ -76,8 +76,8 @@ class _Page:
             self.error(report.error)
         for leak in other_leaks(report):
             self.harmless(leak)
-        if report.notes:
-            self.notes(report.notes)
+        for title, notes in words.note_groups(report.notes):
+            self.notes(title, notes)
         self.foot()
 
     def rule(self, text: str) -> None:
@@ -207,8 +207,8 @@ class _Page:
             self.say(sentence(leak.explanation.how), None, "  ")
         self.fixes(leak.fixes)
 
-    def notes(self, notes: Sequence[Note]) -> None:
-        self.title("No leak, but worth knowing")
+    def notes(self, title: str, notes: Sequence[Note]) -> None:
+        self.title(title)
         for note in notes:
             line = f"line {note.line}: " if note.line is not None else ""
             self.say(line + sentence(note.text), None, "  ", "    ")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxleak_magic.diagnose.model import (
+    PASTED_TEXT_ONLY,
+    UNREAD_LINE,
     CellRef,
     Checked,
     ErrorInfo,
@@ -10,6 +14,7 @@ from jaxleak_magic.diagnose.model import (
     Holder,
     Leak,
     Link,
+    Note,
     Place,
     Report,
     TraceLevel,
@@ -170,11 +175,26 @@ def headline(report: Report) -> str:
         return verdict(leaks[0])
     if leaks:
         return f"{len(leaks)} leaks"
+    if PASTED_TEXT_ONLY in report.checked.unchecked:
+        if report.error is not None and report.error.kind == "not_by_jax":
+            return "JAX does not print this text."
+        told = report.error is not None and report.error.type != "unknown"
+        return f"The text tells of {code(report.error.type)}, and of no leak." if told else "The text tells of no leak."
     if report.error is not None:
         return f"No leak was found, but the code raised {code(report.error.type)}."
     if report.leaks:
         return "No leak of yours."
     return "No leaked tracers."
+
+
+def note_groups(notes: Sequence[Note]) -> list[tuple[str, list[Note]]]:
+    """The notes under their titles: those on code, and the lines of a pasted text that were not understood."""
+    unread = [note for note in notes if note.kind == UNREAD_LINE]
+    groups = [
+        ("No leak, but worth knowing", [note for note in notes if note.kind != UNREAD_LINE]),
+        ("Lines of the text that were not understood", unread),
+    ]
+    return [(title, group) for title, group in groups if group]
 
 
 def error_sentence(error: ErrorInfo) -> str:

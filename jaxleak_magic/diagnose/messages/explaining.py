@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from jaxleak_magic.diagnose.errors import explanation_of, kind_from_words
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
 from jaxleak_magic.diagnose.messages.jax_version import jax_version, python_version
-from jaxleak_magic.diagnose.messages.not_by_jax import NO_JAX_PRINTS, invented, notes_on_names
+from jaxleak_magic.diagnose.messages.not_by_jax import NO_JAX_PRINTS, NOT_BY_JAX, invented, notes_on_names
 from jaxleak_magic.diagnose.messages.reading import (
     ErrorText,
     EscapedText,
@@ -28,7 +28,7 @@ from jaxleak_magic.diagnose.messages.referrers_text import (
     root_of,
     variable_of,
 )
-from jaxleak_magic.diagnose.messages.tracer_text import TracerText, trace_of
+from jaxleak_magic.diagnose.messages.tracer_text import TracerText, read_tracer, trace_of
 from jaxleak_magic.diagnose.messages.user_lines import UserLines, is_library
 from jaxleak_magic.diagnose.model import (
     PASTED_TEXT_ONLY,
@@ -46,6 +46,7 @@ from jaxleak_magic.diagnose.model import (
     TracerInfo,
     Verdict,
 )
+from jaxleak_magic.diagnose.sources import SourceBook
 
 ABSTRACT = "jit or another compiled transform"
 """The word for a ``DynamicJaxprTrace`` of which the text does not say whether jit, scan, cond or another made it."""
@@ -82,23 +83,26 @@ _OLD_MISMATCH = re.compile(r"^(?:DIFFERENT )?(?P<first>\w+\(.*\)) vs\. (?P<secon
 _OLD_NAMES = re.compile(r"(?P<one>\w+) and (?P<other>\w+) (?:output )?must have")
 
 
-def explain_text(text: str, sources: Sequence[SourceText] = ()) -> Report:
+def explain_text(text: str, sources: Sequence[SourceText] = (), book: SourceBook | None = None) -> Report:
     """Explain a pasted message of JAX or a whole traceback, of JAX 0.3 to 0.12, without running anything.
 
     Args:
         text: what was pasted; terminal colours and the marks of quoting are ignored.
         sources: cells or files that it may speak of; lines are given in them where one, and only one, fits.
 
+        book: knows the cells by the file names under which they were compiled, or None.
+
     Returns:
         a report in which what the text does not tell is None. Lines that were not understood are notes of kind
         `UNREAD_LINE`, word for word. Never raises for a ``str``.
     """
     parsed = read_text(text)
-    lines = UserLines(sources)
+    lines = UserLines(sources, book)
     leaks = _leaks_of_report(parsed.leaked, lines) if parsed.leaked else []
-    error, home = _error(parsed, lines, leaks)
+    error, raised = _error(parsed, lines, leaks)
+    home = lines.source_at(raised)
     if parsed.escaped is not None and not leaks:
-        leaks = [_escaped_leak(parsed.escaped, error, parsed, lines)]
+        leaks = [_escaped_leak(parsed.escaped, raised, lines)]
         error = replace(error, leak_id=1) if error else None
     elif error is not None and leaks and error.kind == "unexpected_tracer":
         error = replace(error, leak_id=1)
@@ -108,8 +112,9 @@ def explain_text(text: str, sources: Sequence[SourceText] = ()) -> Report:
     if home is None and error is None:
         places = [place for leak in leaks for place in (leak.escaped, leak.created, leak.stored)]
         home = next((source for place in places if (source := lines.source_at(place))), None)
+    foreign = error is not None and error.kind == NOT_BY_JAX
     return Report(
-        jax_version=jax_version(text),
+        jax_version="unknown" if foreign else jax_version(text),
         python_version=python_version(text),
         file=home.file if home else None,
         checked=Checked(False, False, False, (PASTED_TEXT_ONLY, *_unchecked(leaks))),
@@ -206,7 +211,7 @@ def _leak(number: int, group: _Group, leaked: LeakedText, ended: Spot | None, li
     return _finished(number, tracer, variable, stack, created, stored, escaped, chains, block, lines)
 
 
-def _escaped_leak(escaped: EscapedText, error: ErrorInfo | None, parsed: ParsedText, lines: UserLines) -> Leak:
+def _escaped_leak(escaped: EscapedText, used: Place | None, lines: UserLines) -> Leak:
     created = lines.place(escaped.created) if escaped.created else None
     kind = escaped.tracer or "unknown"
     call = _call_of(escaped)
@@ -222,9 +227,10 @@ def _escaped_leak(escaped: EscapedText, error: ErrorInfo | None, parsed: ParsedT
     tracer = TracerInfo(kind, dtype, shape, text)
     block = TracerBlock(traced=escaped.traced)
     leak = _finished(1, tracer, lines.assigned_at(created), stack, created, None, called, (), block, lines)
-    explanation = leak.explanation
-    used = f" It was used again on line {error.line}." if error is not None and error.line is not None else ""
-    return replace(leak, explanation=replace(explanation, where=explanation.where + used))
+    if used is None:
+        return leak
+    where = f"{leak.explanation.where} It was used again on {_at(used)}."
+    return replace(leak, explanation=replace(leak.explanation, where=where))
 
 
 def _finished(
@@ -243,7 +249,7 @@ def _finished(
     holder = root_of(best)
     mechanism = mechanism_of(best)
     verdict: Verdict = "exception" if mechanism == "exception_traceback" else "leak"
-    closure = next((link.label.partition(" closes over")[0] for link in best if link.kind == "closure_cell"), None)
+    closure = next((link.holder for link in best if link.kind == "closure_cell" and _is_named(link)), None)
     facts = StoryFacts(
         mechanism=mechanism,
         verdict=verdict,
@@ -255,17 +261,14 @@ def _finished(
         stored=stored,
         escaped=escaped,
         keeper=f"`{holder.name}`" if holder else None,
-        closure=None
-        if closure is None
-        else closure[0].upper() + closure[1:]
-        if closure[:2] == "a "
-        else f"`{closure}`",
+        closure=f"`{closure.removesuffix('()')}`" if closure else None,
         pytree_class=None,
     )
     explanation = explain(facts)
     if not stack:
         explanation = _without_transform(explanation, variable)
-    explanation = replace(explanation, where=_where(explanation.where, block, lines))
+    what = explanation.what[0].upper() + explanation.what[1:]
+    explanation = replace(explanation, what=what, where=_where(explanation.where, block, lines))
     return Leak(
         id=number,
         verdict=verdict,
@@ -281,6 +284,10 @@ def _finished(
         chains=chains,
         explanation=explanation,
     )
+
+
+def _is_named(link: Link) -> bool:
+    return link.holder not in ("a function", "lambda")
 
 
 def _without_transform(explanation: Explanation, variable: str | None) -> Explanation:
@@ -397,27 +404,24 @@ def _call_of(escaped: EscapedText) -> Spot | None:
 # errors
 
 
-def _error(parsed: ParsedText, lines: UserLines, leaks: Sequence[Leak]) -> tuple[ErrorInfo | None, SourceText | None]:
-    """The exception that the text ends with, and the source that its line is of."""
+def _error(parsed: ParsedText, lines: UserLines, leaks: Sequence[Leak]) -> tuple[ErrorInfo | None, Place | None]:
+    """The exception that the text ends with, and the user's line that raised it."""
     found = _chosen(parsed)
     if found is None:
-        return (None, None) if leaks or parsed.escaped else (_nothing_found(parsed), None)
+        return (None, None) if leaks or parsed.escaped else (_nothing_found(), None)
     name, message, kind = found
     frames = message.frames or parsed.frames
     spot = _last_user_spot(frames)
     place = lines.place(spot) if spot else None
     text = "\n".join(message.message).strip()
-    if place is None:
-        where = "The text does not tell the line."
-    else:
-        where = f"It was raised by {_at(place)}."
+    where = "The text does not tell the line." if place is None else f"It was raised by {_at(place)}."
     if message.traced is not None and not is_library(message.traced.spot):
         traced = message.traced
         where += f" `{traced.function}` ({_at(lines.place(traced.spot))}) was being traced for {traced.transform}."
     where += _disagreement(text)
-    explanation = _not_by_jax(where, parsed) if kind == "not_by_jax" else explanation_of(kind, where)
+    explanation = _not_by_jax(where, text) if kind == NOT_BY_JAX else explanation_of(kind, where)
     error = ErrorInfo(name, text, place.line if place else None, place.column if place else None, kind, explanation)
-    return error, lines.source_at(place)
+    return error, place
 
 
 def _chosen(parsed: ParsedText) -> tuple[str, ErrorText, str] | None:
@@ -429,7 +433,7 @@ def _chosen(parsed: ParsedText) -> tuple[str, ErrorText, str] | None:
         if name == "UnfilteredStackTrace" and (inner := re.match(r"([\w.]+): ", text)):
             name = inner[1].rpartition(".")[2]
         if invented(error.type, text):
-            kind = "not_by_jax"
+            kind = NOT_BY_JAX
         else:
             kind = kind_from_words(name, text, is_type_error=name in ("TypeError", "ScanTypeError"))
             kind = "unexpected_tracer" if text.startswith("Encountered an unexpected tracer.") else kind
@@ -453,11 +457,11 @@ def _bare_error(parsed: ParsedText) -> tuple[str, ErrorText, str] | None:
     if parsed.leaked is None and invented("", text):
         error = ErrorText("unknown", list(parsed.unknown), list(parsed.frames))
         parsed.unknown.clear()
-        return "unknown", error, "not_by_jax"
+        return "unknown", error, NOT_BY_JAX
     return None
 
 
-def _nothing_found(parsed: ParsedText) -> ErrorInfo:
+def _nothing_found() -> ErrorInfo:
     return ErrorInfo(
         "unknown",
         "",
@@ -467,13 +471,18 @@ def _nothing_found(parsed: ParsedText) -> ErrorInfo:
         Explanation(
             "Nothing in this text is a message of JAX that is known here.",
             "The text does not tell a line.",
-            "Messages of JAX 0.3 to 0.12 about tracers are known, with the tracebacks of Python and IPython around them.",
+            "Messages of JAX 0.3 to 0.12 about tracers are known, with their tracebacks.",
             "Paste the whole traceback with its last lines, or put `%%leakcheck` on the cell and run it.",
         ),
     )
 
 
-def _not_by_jax(where: str, parsed: ParsedText) -> Explanation:
+def _not_by_jax(where: str, text: str) -> Explanation:
+    shown = re.search(r"(?:Traced<|\w+Tracer[(<]).*[>)]", text)
+    tracer = read_tracer([shown[0]]) if shown else None
+    if tracer is not None and tracer.traces:
+        transform = _TRANSFORMS.get(tracer.traces[-1], tracer.traces[-1])
+        where += f" It speaks of a `{_short(tracer, tracer.type)}` value of {transform}."
     return Explanation(
         NO_JAX_PRINTS,
         where,

@@ -21,7 +21,7 @@ _BEFORE = (
     (r">with<\w+Trace>", "0.7.2"),
     (r"\b(?:Jit|Vmap|Grad)Tracer<", "0.8.3"),
 )
-"""(words, version): measured on 0.4.30 to 0.12.0.1; the last version that has not, or the first that no more has, them."""
+"""(words, version), measured on 0.4.30 to 0.12.0.1: the last version without them, and the first without them again."""
 
 
 def jax_version(text: str) -> str:

@@ -11,6 +11,9 @@ _LEAK_ERROR = re.compile(r"(?:\w*Leak\w*Trac\w*|\w*Trac\w*Leak\w*)(?:Error|Excep
 _LEAKED_TRACER = re.compile(r"\s*(?:JAX )?(?:leaked tracer|tracer leak(?:ed)?)\b", re.IGNORECASE)
 _OWN = "LeakError"
 
+NOT_BY_JAX = "not_by_jax"
+"""`ErrorInfo.kind` of a text about leaked tracers that no JAX prints."""
+
 NO_JAX_PRINTS = "No version of JAX from 0.3 to 0.12 prints this text."
 
 

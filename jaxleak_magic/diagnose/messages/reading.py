@@ -1,4 +1,4 @@
-"""Reads a pasted text line by line: JAX's leak report, its errors, and the tracebacks of Python and IPython around them.
+"""Reads a pasted text line by line: JAX's leak report, its errors, and the tracebacks around them.
 
 The wordings are those of JAX 0.3 to 0.12. A line that is of none of them is kept as it is.
 """
@@ -127,7 +127,7 @@ _HAS_TYPE = re.compile(r"(?:The tracer has|value with) shape (?P<shape>\([^)]*\)
 _WITH_TYPE = re.compile(r"value with type (?P<type>\S+) wrapped in an? (?P<tracer>\w+) to escape")
 _WRAPPED = re.compile(r"wrapped in an? (?P<tracer>\w+)")
 _ORIGIN = re.compile(
-    r"[Ww]hile tracing the function (?P<name>.+?) at (?P<file>.+?):(?P<line>\d+) for (?P<what>[^.,\n]+)[.,]?(?P<rest>.*)$"
+    r"[Ww]hile tracing the function (?P<name>.+?) at (?P<file>.+?):(?P<line>\d+) for (?P<what>[^.,\n]+)[.,]?.*$"
 )
 _BEING_TRACED = re.compile(
     r"^The function being traced(?: when the (?:value|tracer) leaked)? was (?P<name>.+?) at (?P<file>.+?):(?P<line>\d+)"
@@ -197,20 +197,22 @@ class _Reader:
         self.in_ipython_frame = False
 
     def read(self) -> None:
+        readers = (
+            self._read_traceback,
+            self._read_leaked,
+            self._read_error,
+            self._read_escaped,
+            self._read_tracer,
+            self._read_origin,
+            self._read_hop,
+        )
         while self.at < len(self.lines):
-            line = self.lines[self.at]
-            start = self.at
-            if not line.strip():
-                self.at += 1
-            elif self._read_traceback(line) or self._read_leaked(line) or self._read_error(line):
-                self.at = max(self.at, start + 1)
-            elif self._read_escaped(line) or self._read_tracer(line) or self._read_origin(line) or self._read_hop(line):
-                self.at = max(self.at, start + 1)
-            else:
-                if not _JAX_SENTENCES.match(line.strip()) and not self._in_plain_message():
-                    self.found.unknown.append(line)
-                self.at += 1
-            if self.error is not None:
+            line, start, before = self.lines[self.at], self.at, self.error
+            known = not line.strip() or any(read(line) for read in readers)
+            if not known and not _JAX_SENTENCES.match(line.strip()) and not self._in_plain_message():
+                self.found.unknown.append(line)
+            self.at = max(self.at, start + 1)
+            if self.error is not None and self.error is before:
                 self.error.message += self.lines[start : self.at]
 
     def _in_plain_message(self) -> bool:
@@ -295,18 +297,14 @@ class _Reader:
         message = match["message"]
         if message is None and not self.found.frames:
             return False
-        self.error = ErrorText(match["type"], [], list(self.found.frames))
+        self.error = ErrorText(match["type"], [message or ""], list(self.found.frames))
         self.found.errors.append(self.error)
         self.block = None
         self.in_ipython_frame = False
         if message:
             self._read_escaped(message)
             self._read_origin(message)
-        self.error.message.append(message or "")
         self.at += 1
-        self.lines[self.at - 1 : self.at] = [""]
-        # The line itself is in the message now; `read` adds what comes after it.
-        self.error.message = [message or ""]
         self._take_message()
         return True
 
@@ -334,7 +332,7 @@ class _Reader:
             self.found.escaped = EscapedText()
             self.block = None
             if self.error is None and not _ERROR.match(_INTERNAL.sub("", line)):
-                self.error = ErrorText("UnexpectedTracerError", [], list(self.found.frames))
+                self.error = ErrorText("UnexpectedTracerError", [line], list(self.found.frames))
                 self.found.errors.append(self.error)
         escaped = self.found.escaped
         if escaped is None:
@@ -468,20 +466,21 @@ def _spot(match: re.Match[str], source: str | None) -> Spot:
     groups = match.groupdict()
     file, count = groups.get("file"), groups.get("count")
     named = _INPUT_NAME.fullmatch(file or "")
+    number = count or (named[1] if named else None)
     function = groups.get("function")
     return Spot(
         file,
         _int(groups.get("line")) if groups.get("line") else 0,
         _int(groups["column"]) if groups.get("column") else None,
         None if function in (None, "<module>") or function.startswith("<cell line") else function,
-        _int(count or named[1]) if count or named else None,
+        _int(number) if number else None,
         source,
     )
 
 
 def _traced(match: re.Match[str]) -> Traced:
     what = (match["what"] or "").strip()
-    return Traced(match["name"], Spot(match["file"], _int(match["line"])), what or None)
+    return Traced(match["name"], _spot(match, None), what or None)
 
 
 def _int(text: str | None) -> int:

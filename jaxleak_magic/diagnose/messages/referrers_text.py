@@ -62,7 +62,7 @@ def is_unheld(line: str) -> bool:
 
 
 def read_hop(line: str) -> Hop | None:
-    """Read one line; None where it is none. What follows "is referred to by" in an unknown form is kept as the label."""
+    """Read one line; None where it is none. A holder in an unknown form is kept as the label, word for word."""
     hop = _HOP.match(line)
     if hop is None:
         return None

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from jaxleak_magic.diagnose.messages.reading import Spot
 from jaxleak_magic.diagnose.model import CellRef, Place, SourceText
-from jaxleak_magic.diagnose.sources import source_lines
+from jaxleak_magic.diagnose.sources import SourceBook, source_lines
 
 _LIBRARY = re.compile(
     r"[/\\](?:site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python3[.\d]*[/\\]|^<frozen |^<__array_function__"
@@ -49,13 +49,17 @@ class UserLines:
 
     Args:
         sources: cells and files that the text may speak of; where none fits, a place has the text's own words.
+        book: knows the cells by the file names under which they were compiled, or None.
     """
 
-    def __init__(self, sources: Sequence[SourceText]) -> None:
+    def __init__(self, sources: Sequence[SourceText], book: SourceBook | None = None) -> None:
+        self._book = book
         self._sources = [_Source(source) for source in sources]
 
     def place(self, spot: Spot) -> Place:
         """The place that a text names, in the user's cell or file where one fits, and only one."""
+        if self._book is not None and spot.file is not None and self._book.get(spot.file) is not None:
+            return self._book.place(spot.file, spot.line, spot.column, spot.function)
         found = None if is_library(spot) else self._find(spot)
         if found is not None:
             source, line = found
