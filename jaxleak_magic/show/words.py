@@ -178,8 +178,9 @@ def headline(report: Report) -> str:
     if PASTED_TEXT_ONLY in report.checked.unchecked:
         if report.error is not None and report.error.kind == "not_by_jax":
             return "JAX does not print this text."
-        told = report.error is not None and report.error.type != "unknown"
-        return f"The text tells of {code(report.error.type)}, and of no leak." if told else "The text tells of no leak."
+        if report.error is None or report.error.type == "unknown":
+            return "The text tells of no leak."
+        return f"The text tells of {code(report.error.type)}, and of no leak."
     if report.error is not None:
         return f"No leak was found, but the code raised {code(report.error.type)}."
     if report.leaks:
