@@ -361,6 +361,8 @@ def _stack(
         names = ("JaxprTrace", trace) if reverse else (trace,)
         last = depth == len(traces) - 1
         levels.append(_level(names, traced if last else None, around if last else None, lines))
+    if not levels and traced is not None and traced.transform:
+        levels.append(TraceLevel(_transform_word(traced.transform), traced.function, None, None))
     return tuple(levels)
 
 
