@@ -111,7 +111,7 @@ def read_text(text: str) -> ParsedText:
 
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PREFIX = re.compile(r"^(?:E {2,}(?=\S)|> ?(?=\S|$))")
+_PREFIX = re.compile(r"^(?:E {2,}(?=\S)|> ?)")
 _SPOT = r"(?P<file>[^\n]*?):(?P<line>\d+)(?::(?P<column>\d+))?(?: \((?P<function>[^\n]*?)\))?"
 _STACK_SPOT = re.compile(rf"^\s*{_SPOT}$")
 _LEAKED = re.compile(
@@ -174,14 +174,17 @@ _IPYTHON_FRAMES = (
 )
 _INPUT_NAME = re.compile(r"<ipython-input-(\d+)-\w+>")
 _ARROW = re.compile(r"^\s*-+> ?(?P<line>\d+)(?: (?P<source>.*))?$")
-_NUMBERED = re.compile(r"^\s*\d+(?: .*)?$")
+_NUMBERED = re.compile(r"^\s*(?:\(\.\.\.\)\s*)?\d+(?: .*)?$")
 _SKIPPED = re.compile(r"^\s*\[(?:\.\.\. skipping .*|Previous line repeated .*)\]$")
-_CARETS = re.compile(r"^\s+[\^~]+\s*$")
+_CARETS = re.compile(r"^\s*[\^~]+\s*$")
 _HEADER = re.compile(r"^(?P<type>\w+)\s{2,}Traceback \(most recent call last\)")
 _ERROR = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|StackTrace|Exit|Iteration|Warning)|Exception)"
     r"(?:: ?(?P<message>.*))?$"
 )
+_ANY_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+"""An exception whose class has any name, right below the lines of a traceback."""
+
 _INTERNAL = re.compile(r"^(?:[\w.]*UnfilteredStackTrace|[\w.]*JaxStackTraceBeforeTransformation): ")
 
 
@@ -195,6 +198,7 @@ class _Reader:
         self.error: ErrorText | None = None
         self.block: TracerBlock | None = None
         self.in_ipython_frame = False
+        self.below_frame = -1
 
     def read(self) -> None:
         readers = (
@@ -253,12 +257,12 @@ class _Reader:
         self.in_ipython_frame = False
         source: str | None = None
         self.at += 1
-        if self.at < len(self.lines) and self.lines[self.at].startswith("    "):
-            source = self.lines[self.at].strip()
+        while self.at < len(self.lines) and self.lines[self.at].startswith("    "):  # several lines from Python 3.13 on
+            if source is None:
+                source = self.lines[self.at].strip()
             self.at += 1
-            if self.at < len(self.lines) and _CARETS.match(self.lines[self.at]):
-                self.at += 1
         self.found.frames.append(_spot(frame, source))
+        self.below_frame = self.at
 
     def _ipython_frame(self, line: str) -> bool:
         for pattern in _IPYTHON_FRAMES:
@@ -269,7 +273,7 @@ class _Reader:
                 return True
         if self.in_ipython_frame and (_ARROW.match(line) or _NUMBERED.match(line) or _SKIPPED.match(line)):
             return True
-        return _SKIPPED.match(line) is not None
+        return _SKIPPED.match(line) is not None or _CARETS.match(line) is not None
 
     def _frame_with_context(self, frame: re.Match[str]) -> None:
         """The arrow in the numbered lines below gives the line where the header has none (IPython 7)."""
@@ -291,7 +295,7 @@ class _Reader:
 
     def _read_error(self, line: str) -> bool:
         inner = _INTERNAL.sub("", line)
-        match = _ERROR.match(inner)
+        match = _ERROR.match(inner) or (_ANY_ERROR.match(inner) if self.at == self.below_frame else None)
         if match is None or (self.error is not None and self.error.message and _SPOT_ONLY.match(line)):
             return False
         message = match["message"]

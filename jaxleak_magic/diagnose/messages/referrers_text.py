@@ -95,7 +95,7 @@ def chains_of(hops: Sequence[Hop]) -> list[tuple[Hop, ...]]:
 def root_of(links: Sequence[Link]) -> Holder | None:
     """What keeps the value, as far as the path tells: the last step with a name of the user's."""
     named = [link for link in links if link.name and link.owner == "user"]
-    for link in reversed(named):
+    for link in named:
         if link.kind == "global":
             return Holder("global", link.name or "", "user")
     for link in reversed(named):
@@ -190,15 +190,18 @@ def _frame_link(frame: re.Match[str]) -> Link:
 
 
 def _with_globals(chain: Sequence[Hop]) -> tuple[Hop, ...]:
-    """A dict that a function holds without a name is the namespace of the module that the function stands in."""
+    """A dict that a function holds without a name is its module's namespace; IPython's is ``user_ns``."""
     found = list(chain)
     for at in range(len(chain) - 1):
         key, function = chain[at].link, chain[at + 1].link
-        if key.kind != "key" or key.type != "dict" or function.type != "function" or function.kind != "other":
+        of_function = function.type == "function" and function.kind == "other"
+        of_shell = function.name in ("._user_ns", ".user_ns", ".user_global_ns")
+        if key.kind != "key" or key.type != "dict" or not (of_function or of_shell):
             continue
         name = (key.name or "")[1:-1].strip("'\"")
         if name.isidentifier():
             found[at] = replace(chain[at], link=replace(key, kind="global", label=f"global {name}", name=name))
-            label = "namespace of a function's module"
-            found[at + 1] = replace(chain[at + 1], link=replace(function, label=label, holder="a function"))
+            label = "namespace of a function's module" if of_function else "namespace of the notebook"
+            owner: Owner = "user" if of_function else "ipython"
+            found[at + 1] = replace(chain[at + 1], link=replace(function, label=label, owner=owner))
     return tuple(found)
