@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from jaxleak_magic.errors import LeakError as LeakError
+    from jaxleak_magic.heap import why_alive as why_alive
     from jaxleak_magic.report import LeakReport as LeakReport
 
-__all__ = ["LeakError", "LeakReport", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = ["LeakError", "LeakReport", "load_ipython_extension", "unload_ipython_extension", "why_alive"]
 __version__ = "0.1.0"
 
-_LAZY = {"LeakError": "jaxleak_magic.errors", "LeakReport": "jaxleak_magic.report"}
+_LAZY = {
+    "LeakError": "jaxleak_magic.errors",
+    "LeakReport": "jaxleak_magic.report",
+    "why_alive": "jaxleak_magic.heap",
+}
 
 
 def __getattr__(name: str) -> Any:

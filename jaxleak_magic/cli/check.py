@@ -90,16 +90,16 @@ def _plain(each: CellReport) -> dict[str, Any]:
 
 def _write(text: str, output: Path | None) -> None:
     if output is None:
-        _print(text)
+        print_report(text)
         return
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        _print(text)
+        print_report(text)
         raise InputError(f"{output}: cannot be written, {error.strerror or error}; the report is on stdout") from None
 
 
-def _print(text: str) -> None:
+def print_report(text: str) -> None:
     """Print in whatever encoding stdout has: a terminal in the C locale gets escapes, never an error."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))

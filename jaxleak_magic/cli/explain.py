@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jaxleak_magic.cli.check import _print as print_report
-from jaxleak_magic.cli.check import render
+from jaxleak_magic.cli.check import print_report, render
 from jaxleak_magic.cli.fresh_process import CellReport
 from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
-from jaxleak_magic.cli.script import _without_magic as without_magic
+from jaxleak_magic.cli.script import without_magic
 from jaxleak_magic.diagnose.messages import explain_text
 from jaxleak_magic.diagnose.model import CellRef, SourceText
 

@@ -23,7 +23,7 @@ from jaxleak_magic.last_expression import split_last_expression
 def run_script(script: Script, job: Job) -> Outcome:
     """Run a script, or a cell saved as a file, in a fresh ``__main__``; its last expression is evaluated too."""
     path = os.path.abspath(script.path)
-    magic, text = _without_magic(script.text)
+    magic, text = without_magic(script.text)
     sources = SourceBook()
     sources.add(path, SourceText(text, file=job.file, magic=magic), line_offset=1 if magic else 0)
     module = types.ModuleType("__main__")
@@ -46,7 +46,7 @@ def run_script(script: Script, job: Job) -> Outcome:
     return Outcome((CellReport(report),))
 
 
-def _without_magic(text: str) -> tuple[str, str]:
+def without_magic(text: str) -> tuple[str, str]:
     """The ``%%leakcheck`` line of a cell that was saved as a file, and the rest."""
     first, *rest = text.splitlines(keepends=True) or [""]
     return (first, "".join(rest)) if first.split()[:1] == ["%%leakcheck"] else ("", text)

@@ -39,6 +39,12 @@ def frames_of(error: BaseException) -> list[FrameType]:
     return frames
 
 
+def raised_in_custom_rule(error: BaseException) -> bool:
+    """Whether JAX raised the error while it handled a custom derivative rule (``jax._src.custom_derivatives``)."""
+    frames = frames_of(error)
+    return bool(frames) and frames[0].f_globals.get("__name__") == "jax._src.custom_derivatives"
+
+
 def dead_tracer(error: BaseException, census: Census) -> object | None:
     """The tracer that was used after its trace had ended, as far as the frames show it, or None.
 

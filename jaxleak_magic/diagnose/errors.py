@@ -27,7 +27,8 @@ def kind_from_words(name: str, text: str, *, is_type_error: bool) -> str:
     """The kind of an error by its class name and message, also where only its text is known."""
     if name == "UnexpectedTracerError" or "UnexpectedTracerError" in text:
         return "unexpected_tracer"
-    if is_type_error and "No constant handler for type" in text and "Tracer" in text:
+    refused = "No constant handler for type" in text or "is not a valid JAX type" in text
+    if is_type_error and refused and "Tracer" in text:
         return "unexpected_tracer"
     if name in _CONCRETIZATION:
         return "concretization"

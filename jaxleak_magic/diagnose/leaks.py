@@ -17,7 +17,12 @@ from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.census import CodePoint
 from jaxleak_magic.detect.run import LeakCheck
 from jaxleak_magic.detect.sweep import live_tracers
-from jaxleak_magic.detect.traceback_tracers import dead_tracer, exception_chain, frames_of
+from jaxleak_magic.detect.traceback_tracers import (
+    dead_tracer,
+    exception_chain,
+    frames_of,
+    raised_in_custom_rule,
+)
 from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
 from jaxleak_magic.diagnose.mechanism import MechanismFacts, mechanism
@@ -277,14 +282,9 @@ def _local_variable(dead: object, trace: object, error: BaseException, check: Le
             point = CodePoint(frame.f_code, frame.f_lasti)
             path = _path_of(_frame_step("frame_local", name, "frame", frame.f_code))
             return _Found(
-                dead, trace, [path], "leak", True, {name: dead}, used_at=point, in_rule=_raised_in_custom_rule(error)
+                dead, trace, [path], "leak", True, {name: dead}, used_at=point, in_rule=raised_in_custom_rule(error)
             )
     return None
-
-
-def _raised_in_custom_rule(error: BaseException) -> bool:
-    frames = frames_of(error)
-    return bool(frames) and frames[0].f_code.co_filename.endswith("custom_derivatives.py")
 
 
 def _frame_step(kind: Any, name: str, holder_type: str, code: CodeType) -> Step:
@@ -439,12 +439,12 @@ def _describe(
         storage = storage if flatten is None else dataclasses.replace(storage, place=flatten)
     if best.from_error and best.used_at is None and not closures and any(_is_librarys(s, check) for s in path.steps):
         storage = Storage(created, "library", None)  # the library kept it while it ran the user's line
-    variable = _variable(name, storage, path.steps, returned, finder, is_argument, traced)
+    variable = _variable(name, storage, path.steps)
     if passed is not None and not closures and name not in ("pytree_static_field", "rng_state"):
         variable = passed[0]
     variable = variable or _jax.argument_name(best.tracer) or None
     escaped = escaped_place(best.trace, census, places)
-    pytree_class = _pytree_class(path.steps, check) if returned else None
+    pytree_class = _pytree_class(path.steps) if returned else None
     holder = _holder(path, check)
     keeper = access_expression(path) or (holder.name if holder is not None else None)
     closure_names = [_function_name(step) for step in closures]
@@ -559,15 +559,8 @@ def _came_out_by_return(storage: Storage, path: Path) -> bool:
     return any(s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1])
 
 
-def _variable(
-    name: str,
-    storage: Storage,
-    steps: Sequence[Step],
-    returned: bool,
-    finder: StorageFinder,
-    is_argument: bool,
-    traced: tuple[str, FunctionNode] | None,
-) -> str | None:
+def _variable(name: str, storage: Storage, steps: Sequence[Step]) -> str | None:
+    """The user's name for the value; of a static field the field's, of a random state the state's."""
     if name == "pytree_static_field":
         attributes = [s for s in steps if s.kind == "attribute" and s.name]
         if attributes:
@@ -715,7 +708,7 @@ def _flatten_function(syntax: Syntax, class_name: str) -> ast.FunctionDef | ast.
     return None
 
 
-def _pytree_class(steps: Sequence[Step], check: LeakCheck) -> str | None:
+def _pytree_class(steps: Sequence[Step]) -> str | None:
     classes = [s for s in steps if s.kind == "attribute"]
     return classes[-1].holder if classes else None
 

@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from jaxleak_magic.heap.paths import StepKind
+
 SCHEMA_VERSION = 1
 
 PASTED_TEXT_ONLY = "Only the pasted text was read."
@@ -22,23 +24,7 @@ UNREAD_LINE = "other"
 Verdict = Literal["leak", "library_cache", "exception", "transient"]
 Outcome = Literal["leaks", "error", "clean"]
 Owner = Literal["user", "library", "jax", "python", "ipython"]
-LinkKind = Literal[
-    "closure_cell",
-    "attribute",
-    "item",
-    "key",
-    "argument_default",
-    "bound_method",
-    "partial",
-    "generator",
-    "frame_local",
-    "global",
-    "class_attribute",
-    "weak",
-    "pytree_aux",
-    "cache",
-    "other",
-]
+LinkKind = StepKind
 FixCheck = Literal["same_results", "leak_free", "not_checked"]
 
 MECHANISMS = (

@@ -103,7 +103,7 @@ def _link(step: Step, places: Places) -> Link:
         name = (step.qualname or "").rpartition(".")[2]
         place = places.of_definition(step.filename, step.line, name, step.qualname)
     return Link(
-        kind=step.kind,  # type: ignore[arg-type]
+        kind=step.kind,
         label=_label(step),
         type=step.type,
         owner=owner,

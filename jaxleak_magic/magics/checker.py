@@ -305,4 +305,4 @@ def wanted_check(raw: str) -> tuple[CheckedCell, MagicOptions] | None:
         options = parse_options(cell.options_line)
     except UsageError:
         return None
-    return None if options.help else (cell, options)
+    return None if options.help or options.last else (cell, options)

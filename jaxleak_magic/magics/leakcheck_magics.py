@@ -56,9 +56,12 @@ class LeakcheckMagics(Magics):
         """
         __tracebackhide__ = True
         if cell is not None:
-            if parse_options(line).help:
+            options = parse_options(line)
+            if options.help:
                 print(help_text())
                 return None
+            if options.last:
+                raise UsageError(f"%%{MAGIC}: --last runs no cell; write %{MAGIC} --last on a line of its own")
             return self.checker.run_body(line, cell)
         options, expression = split_expression(line)
         if options.help:

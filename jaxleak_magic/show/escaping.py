@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 NAME_LIMIT = 80
@@ -13,8 +12,6 @@ LINE_LIMIT = 400
 
 TEXT_LIMIT = 2000
 """Characters of a sentence, message or reason that are shown."""
-
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")
 
 
 def visible(text: str) -> str:
@@ -51,11 +48,6 @@ def sentence(text: str) -> str:
 def source_line(text: str) -> str:
     """A line of source for showing: tabs become blanks, the rest is made visible."""
     return visible(clip(text.expandtabs(4), LINE_LIMIT))
-
-
-def source_lines(text: str) -> list[str]:
-    """The lines of a source as Python counts them: unlike for `str.splitlines`, a form feed or U+2028 ends none."""
-    return _LINE_ENDS.split(text)
 
 
 def code(text: str) -> str:

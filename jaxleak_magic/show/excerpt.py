@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxleak_magic.diagnose.model import CellRef, ErrorInfo, Leak, Place, Report
+from jaxleak_magic.diagnose.sources import source_lines
 from jaxleak_magic.show import words
-from jaxleak_magic.show.escaping import code, source_line, source_lines
+from jaxleak_magic.show.escaping import code, source_line
 
 MarkKind = Literal["made", "stored", "ended", "raised"]
 

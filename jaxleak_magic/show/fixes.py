@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jaxleak_magic.diagnose.model import CellRef, Fix, Leak, Report
-from jaxleak_magic.show.escaping import source_line, source_lines
+from jaxleak_magic.diagnose.sources import source_lines
+from jaxleak_magic.show.escaping import source_line
 
 DiffKind = Literal["same", "added", "removed", "gap"]
 

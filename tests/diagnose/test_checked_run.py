@@ -157,6 +157,7 @@ def test_interrupt_leaves_no_hook_behind():
     ("text", "kind", "line"),
     [
         ("import jax\n@jax.jit\ndef f(x):\n    return 1 if x > 0 else 2\nf(1.0)\n", "concretization", 4),
+        ("raise TypeError('Argument of type DynamicJaxprTracer is not a valid JAX type')\n", "unexpected_tracer", 1),
         ("1 / 0\n", "not_tracer_related", 1),
         ("import nowhere_to_be_found\n", "not_tracer_related", 1),
         ("import sys\nsys.exit(3)\n", "not_tracer_related", 2),

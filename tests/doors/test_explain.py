@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,9 @@ def test_command_line_reads_stdin(form, start):
 def test_command_line_without_the_file(tmp_path):
     run = explain(tmp_path / "none.txt")
     assert run.returncode == 3 and len(run.stderr.strip().splitlines()) == 1
+
+
+def test_last_in_the_cell_form_is_refused_and_the_cell_does_not_run(shell: Any, capsys: Any) -> None:
+    shell.run_cell("%%leakcheck --last\nran = True\n")
+    assert "ran" not in shell.user_ns
+    assert "on a line of its own" in capsys.readouterr().err
