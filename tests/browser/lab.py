@@ -84,6 +84,19 @@ def running_lab(folder: Path, home: Path, python_path: list[Path]) -> Iterator[s
         server.wait(30)
 
 
+def answer_dialogs(page: Any) -> None:
+    """Accept what JupyterLab asks by itself before a cell has run, as on a slow machine: its server was not heard for a
+    while, a kernel must be chosen. Such a dialog lies over the notebook, and a click on a cell would wait for ever.
+    """
+    for _ in range(3):
+        button = page.locator(".jp-Dialog .jp-mod-accept")
+        if button.count() == 0:
+            return
+        print(f"JupyterLab asked: {page.locator('.jp-Dialog').first.inner_text()!r}")
+        button.first.click()
+        page.wait_for_timeout(300)
+
+
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + 120
     while True:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.browser.lab import answer_dialogs
 from tests.doors.leaking import MENDABLE, notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore")]
@@ -65,6 +66,7 @@ def opened(lab, browser, request):
         request.addfinalizer(page.close)
         page.goto(f"{url}/doc/tree/{path.name}")
         page.wait_for_selector(".jp-Notebook .cm-content", timeout=LONG)
+        answer_dialogs(page)
         return Notebook(page, path)
 
     return open_notebook

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.browser.lab import answer_dialogs, running_lab
+
 pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-CHROMIUM_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 CELL = "import bridge_demo\nmarker = 'before'\nbridge = bridge_demo.show(\"'be\" + \"fore'\", \"'after'\", 'uid{}')"
 
 
@@ -47,47 +33,8 @@ def _notebook(path: Path, uid: str) -> None:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     folder = tmp_path_factory.mktemp("lab")
-    home = tmp_path_factory.mktemp("home")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home)}
-    options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="]
-    options += ["--ServerApp.disable_check_xsrf=True", "--allow-root", "--LabApp.news_url=", f"--notebook-dir={folder}"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "jupyterlab", *options],
-        env=env,
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/api/status", timeout=2).close()
-                break
-            except OSError:
-                assert server.poll() is None, "JupyterLab did not start"
-                assert time.monotonic() < deadline, "JupyterLab did not answer"
-                time.sleep(0.2)
+    with running_lab(folder, tmp_path_factory.mktemp("home"), [ROOT, HERE]) as url:
         yield url, folder
-    finally:
-        server.terminate()
-        server.wait(20)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    assert chromium, "a Chromium is needed: apt-get install chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -111,6 +58,7 @@ def _run_first_cell(page: Any) -> None:
     from playwright.sync_api import TimeoutError as TooLate
 
     for _ in range(6):
+        answer_dialogs(page)
         page.locator(".jp-Notebook .cm-content").first.click()
         page.keyboard.press("Control+Enter")
         try:
