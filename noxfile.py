@@ -47,8 +47,13 @@ def tests(session: nox.Session, jax: str) -> None:
         needed += GROUPS["libraries"]
     session.install(*needed)
     environment = {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
-    words = session.posargs or ["-n", "2", "--dist", "loadfile", "-q"]
-    session.run("python", "-m", "pytest", *words, env=environment)
+    pytest = ["python", "-m", "pytest", "-q"]
+    if session.posargs:
+        session.run(*pytest, *session.posargs, env=environment)
+        return
+    session.run(*pytest, "-n", "2", "--dist", "loadfile", "-m", "not nightly and not browser", env=environment)
+    # A report's buttons wait one second for the kernel, as a user would: a browser gets the machine to itself.
+    session.run(*pytest, "-m", "browser and not nightly", env=environment)
 
 
 @nox.session
