@@ -151,3 +151,8 @@ def access_expression(path: Path) -> str | None:
         else:
             break
     return "".join(parts) or None
+
+
+def function_name(step: Step) -> str:
+    """``__name__`` of the function that a step is about."""
+    return (step.qualname or step.holder).rpartition(".")[2]

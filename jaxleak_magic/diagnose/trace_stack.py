@@ -187,3 +187,14 @@ def _definition_of_traced(trace: object, birth: Birth | None, places: Places) ->
     if known is not None and known[1] and known[2] and places.owners.of_file(known[1]) == "user":
         return places.of_definition(known[1], known[2], known[0])
     return None
+
+
+def file_of(place: Place | None, places: Places) -> str | None:
+    """``co_filename`` of a place, or None for no place."""
+    if place is None:
+        return None
+    for filename in places.sources.filenames():
+        source = places.sources.get(filename)
+        if source is not None and source.cell == place.cell and source.file == place.file:
+            return filename
+    return place.file
