@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.flow import Flow, Use, function_name
+from jaxleak_magic.rewrite.imports import import_module
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.pytree_classes import is_unflatten_call, move_to_children
 from jaxleak_magic.rewrite.reaching import Return
@@ -54,6 +55,7 @@ class Draft:
         new_parameters: new names of parameters of flatten and unflatten functions.
         registered: classes that became pytrees.
         renamed_parameters: functions of which an unused parameter took the value's name.
+        variables: names that became arguments beside those of the case.
     """
 
     edits: dict[Text, list[TextEdit]] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class Draft:
     new_parameters: set[str] = field(default_factory=set)
     renamed_parameters: list[FunctionNode] = field(default_factory=list)
     registered: list[ast.ClassDef] = field(default_factory=list)
+    variables: list[str] = field(default_factory=list)
 
     def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
         """Take up edits of one text."""
@@ -429,7 +432,9 @@ class Lift:
             if flow.no_pytrees:
                 raise flow.no_argument(use.node)
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
-            if partial is None and (partial := self._import_jax(use.node)) is None:
+            if partial is None and import_module(self.program, self.draft, "jax", use.node):
+                partial = "jax.tree_util.Partial"
+            if partial is None:
                 raise Refused(
                     "`jax.tree_util.Partial` cannot be reached by a name here. Import `jax`, then bind "
                     f"{listed(names)} to "
@@ -467,28 +472,6 @@ class Lift:
                 self.draft.add(text, insertions.append_keywords(text, use.node, named))
             else:
                 self.draft.add(text, insertions.append_arguments(text, use.node, names))
-
-    def _import_jax(self, node: ast.expr) -> str | None:
-        """Add ``import jax`` beside the other imports of a text; gives the spelling of Partial, or None."""
-        text = self.program.text_of[node]
-        if any("jax" in scope.sites for scope in self.program.own_scope.values()):
-            return None
-        if "jax" in self.program.scope_at[text.tree].sites or "jax" in self.program.known_names:
-            return None
-        imports = [s for s in text.tree.body if isinstance(s, ast.Import | ast.ImportFrom)]
-        imports = [s for s in imports if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
-        if not imports:
-            return None
-
-        def module_of(statement: ast.Import | ast.ImportFrom) -> str:
-            return statement.module or "" if isinstance(statement, ast.ImportFrom) else statement.names[0].name
-
-        after = [s for s in imports if isinstance(s, ast.Import) and module_of(s) > "jax"]
-        start = text.start(after[0] if after else imports[0])
-        if text.indent_of_line(start) != "":
-            return None
-        self.draft.add(text, [TextEdit(start, start, 0, "import jax" + text.newline)])
-        return "jax.tree_util.Partial"
 
     def _map_call(self, use: Use, place: str, flow: Flow) -> None:
         """Map a call outside of the transform over the rows of the values."""

@@ -42,7 +42,7 @@ def _propose(rule: Rule, case: Case, checked: SourceText) -> Fix | None:
         if proposed is None:
             return None
         title, draft = proposed
-        check(case.program, draft, case.variables)
+        check(case.program, draft, (*case.variables, *draft.variables))
         return _fix(rule.id, title, case.program, draft, checked)
     except RecursionError:
         return None

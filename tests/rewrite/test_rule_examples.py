@@ -15,8 +15,10 @@ EXAMPLES = [(rule, example) for rule in all_rules() for example in rule.examples
 NAMES = [f"{rule.id}: {example.shows}" for rule, example in EXAMPLES]
 
 
-def fixes_for(example: Example, text: str) -> tuple[Fix, ...]:
+def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ...]:
+    """What is proposed for an example's text, which may stand some lines lower than the example says."""
     source = SourceText(text, file="cell.py")
+    line = example.escaped_line and example.escaped_line + more_lines
     leak = made_up_leak(
         source,
         example.function,
@@ -24,7 +26,7 @@ def fixes_for(example: Example, text: str) -> tuple[Fix, ...]:
         example.fields,
         example.dtype,
         example.transforms,
-        example.escaped_line,
+        line,
     )
     return propose_fixes(leak, [source], source)
 
@@ -53,7 +55,7 @@ def test_line_endings_and_other_bytes_stay(rule: Rule, example: Example, ending:
         return ("# ümläut \N{SNOWMAN}\n" + text.rstrip("\n") + "  # no end of line").replace("\n", ending)
 
     assert example.after is not None
-    (fix,) = fixes_for(example, dressed(example.before))
+    (fix,) = fixes_for(example, dressed(example.before), more_lines=1)
     assert fix.source == dressed(example.after)
 
 

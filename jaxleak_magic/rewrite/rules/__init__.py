@@ -65,6 +65,16 @@ class Rule:
 
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried."""
-    from jaxleak_magic.rewrite.rules import lift_closure_to_argument, make_pytree_child, use_partial
+    from jaxleak_magic.rewrite.rules import (
+        lift_closure_to_argument,
+        make_pytree_child,
+        use_library_transform,
+        use_partial,
+    )
 
-    return make_pytree_child.RULE, use_partial.RULE, lift_closure_to_argument.RULE
+    return (
+        make_pytree_child.RULE,
+        use_partial.RULE,
+        lift_closure_to_argument.RULE,
+        use_library_transform.RULE,
+    )
