@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from jaxleak_magic.detect.run import LeakCheck
 
 
+LAST_ONLY = "Only the last exception and what is alive now were looked at; nothing was run again."
+
+
 @dataclass(frozen=True)
 class CheckOptions:
     """How a run is checked.
@@ -33,12 +36,14 @@ class CheckOptions:
     Attributes:
         retrace: trace every function anew, also those compiled earlier (False: ``--keep-caches``).
         fixes: propose rewrites.
+        fast: only count the traces that outlive the run, without JAX's own check and without tracing anything anew.
         notes: look for what is no leak and still surprises (False: ``--no-notes``).
     """
 
     retrace: bool = True
     fixes: bool = True
     notes: bool = True
+    fast: bool = False
 
 
 class CheckedRun:
@@ -75,10 +80,16 @@ class CheckedRun:
         """Put the hooks in and enter ``jax.checking_leaks()``. Imports jax. Raises RuntimeError inside another run."""
         from jaxleak_magic.detect.run import LeakCheck
 
-        check = LeakCheck(self.options.retrace, self.sources.filenames)
+        check = LeakCheck(self.options.retrace, self.sources.filenames, census_only=self.options.fast)
         check.start()
         self._check = check
         self._started = time.perf_counter()
+
+    @property
+    def traces_seen(self) -> int:
+        """How many traces were born in the run up to now; may be asked from any thread."""
+        check = self._check
+        return 0 if check is None else len(check.census.births)
 
     def stop(self) -> None:
         """Take every hook and flag back. Safe to call twice; called by `finish` first."""
@@ -101,7 +112,7 @@ class CheckedRun:
         try:
             begun = time.perf_counter()
             leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
-            notes = self._notes(check, leaks, error) if self.options.notes else ()
+            notes = self._notes(check, leaks, error) if self.options.notes and not self.options.fast else ()
             explained = time.perf_counter()
             source = None if self.checked_file is None else self.sources.get(self.checked_file)
             if self.options.fixes and source is not None:
@@ -129,7 +140,7 @@ class CheckedRun:
             return leaks
         from jaxleak_magic.rewrite import propose_fixes
 
-        texts = tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None)
+        texts = self._texts()
         try:
             return tuple(
                 dataclasses.replace(leak, fixes=propose_fixes(leak, texts, source)) if leak.verdict == "leak" else leak
@@ -138,6 +149,38 @@ class CheckedRun:
         except Exception as fault:  # a rewrite is worth less than the report
             self._faults.append(f"Rewrites could not be proposed: {type(fault).__name__} inside jaxleak-magic.")
             return leaks
+
+    def explain(self, error: BaseException) -> Report | None:
+        """The report of an exception of an unchecked run from its frames and what is alive; nothing is run.
+
+        Args:
+            error: an exception that was raised earlier. Nothing of it is kept.
+
+        Returns:
+            None where no traced value can be found in its frames: its text may tell more.
+        """
+        from jaxleak_magic.detect.run import LeakCheck
+        from jaxleak_magic.diagnose.leaks import find_leaks
+
+        check = LeakCheck(False, self.sources.filenames)
+        begun = time.perf_counter()
+        leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, None)
+        if not leaks:
+            return None
+        explained = time.perf_counter()
+        place = None if info is None else info.place
+        source = next(
+            (t for t in self._texts() if place is not None and (t.cell, t.file) == (place.cell, place.file)), None
+        )
+        if self.options.fixes and source is not None:
+            leaks = self._with_fixes(leaks, source)
+        elapsed = Elapsed(0.0, 0.0, explained - begun, time.perf_counter() - explained)
+        report = self._report(check, leaks, info, (), elapsed, source)
+        checked = dataclasses.replace(report.checked, unchecked=(LAST_ONLY, *self._faults))
+        return dataclasses.replace(report, checked=checked)
+
+    def _texts(self) -> tuple[SourceText, ...]:
+        return tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None)
 
     def _report(
         self,
@@ -152,8 +195,9 @@ class CheckedRun:
 
         unchecked: list[str] = [*self._faults]
         if not check.retraced:
+            how = "With --fast, functions" if self.options.fast else "Functions"
             unchecked.append(
-                "Functions that were compiled before this cell were not traced again, so leaks in them are not seen."
+                f"{how} that were compiled before this cell were not traced again, so leaks in them are not seen."
             )
         if not check.census.available:
             unchecked.append(
@@ -165,11 +209,18 @@ class CheckedRun:
             jax_version=jax.__version__,
             python_version=platform.python_version(),
             file=None if source is None else source.file,
-            checked=Checked(check.checking_leaks, check.retraced, check.census.available, tuple(unchecked)),
+            checked=Checked(
+                check.checking_leaks,
+                check.retraced,
+                check.census.available,
+                tuple(unchecked),
+                check.compilations.programs,
+                round(check.compilations.seconds, 6),
+            ),
             leaks=leaks,
             error=info,
             notes=notes,
             elapsed=elapsed,
             source=source,
-            sources=tuple(t for name in self.sources.filenames() if (t := self.sources.get(name)) is not None),
+            sources=self._texts(),
         )

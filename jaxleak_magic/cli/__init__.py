@@ -33,6 +33,7 @@ def make_parser() -> argparse.ArgumentParser:
     check.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
     check.add_argument("--output", metavar="PATH", help="write the report to this file instead of stdout")
     check.add_argument("--keep-caches", action="store_true", help="do not trace functions anew; quicker, and sees less")
+    check.add_argument("--fast", action="store_true", help="only count what outlives the run; sees least, costs least")
     check.add_argument("--no-fixes", dest="fixes", action="store_false", help="look for no fixes")
     check.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"

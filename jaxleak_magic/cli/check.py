@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxleak_magic.checking import CheckOptions
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, run_in_fresh_process
 from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
 from jaxleak_magic.diagnose.model import Report
@@ -30,7 +31,7 @@ def check(args: argparse.Namespace) -> int:
             print(f"jaxleak: {error}", file=sys.stderr)
             statuses.append(3)
             continue
-        job = Job(file, args.keep_caches, args.fixes, args.notes)
+        job = Job(file, CheckOptions(not args.keep_caches, args.fixes, args.notes, args.fast))
         outcome = run_in_fresh_process(job, "stderr" if apart else "stdout")
         results += outcome.reports
         statuses.append(exit_status(outcome))

@@ -31,7 +31,7 @@ def fix(args: argparse.Namespace) -> int:
     path = Path(args.file)
     source = read_input(path)
     before = path.read_bytes()
-    outcome = run_in_fresh_process(Job(args.file, keep_caches=False, fixes=True), "stderr")
+    outcome = run_in_fresh_process(Job(args.file), "stderr")
     offers = list(_offers(outcome, args.leak))
     if not offers:
         _say_why_none(outcome, args.leak)

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import jaxleak_magic
+from jaxleak_magic.checking import CheckOptions
 from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Report
 
 _PARENT_OF_PACKAGE = str(Path(jaxleak_magic.__file__).resolve().parent.parent)
@@ -23,9 +24,7 @@ class Job:
     """What the process is to do: the file as given, and how it is checked."""
 
     file: str
-    keep_caches: bool
-    fixes: bool
-    notes: bool = True
+    options: CheckOptions = field(default_factory=CheckOptions)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
 
     magics = load(shell)
     checker = magics.checker
-    checker.present, checker.fixes, checker.keep_caches = keep, job.fixes, job.keep_caches
-    checker.notes = job.notes
+    checker.present, checker.options = keep, job.options
     checker.check_all = not any(read_checked_cell(cell.source) for cell in notebook.cells)
 
     found: list[CellReport] = []

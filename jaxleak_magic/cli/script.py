@@ -11,7 +11,7 @@ import traceback
 import types
 from typing import Any
 
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checking import CheckedRun
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import Script
 from jaxleak_magic.diagnose.model import SourceText
@@ -32,8 +32,7 @@ def run_script(script: Script, job: Job) -> Outcome:
     sys.argv = [job.file]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
 
-    options = CheckOptions(retrace=not job.keep_caches, fixes=job.fixes, notes=job.notes)
-    run = CheckedRun(sources, module.__dict__, checked_file=path, options=options)
+    run = CheckedRun(sources, module.__dict__, checked_file=path, options=job.options)
     run.start()
     try:
         value = _execute("\n" + text if magic else text, path, module.__dict__)

@@ -212,3 +212,20 @@ def profile_version_flag() -> str | None:
     import jax
 
     return "jax_xla_profile_version" if hasattr(jax.config, "jax_xla_profile_version") else None
+
+
+def listen_to_durations(listener: Callable[..., None]) -> Callable[[], None]:
+    """Register a listener of ``jax.monitoring``'s durations (public); gives what takes it out again.
+
+    Taking out is public since JAX 0.8; before, ``jax._src.monitoring`` has it. Where neither is there, nothing is
+    registered.
+    """
+    import jax.monitoring
+
+    unregister = getattr(jax.monitoring, "unregister_event_duration_listener", None) or getattr(
+        _module("jax._src.monitoring"), "_unregister_event_duration_listener_by_callback", None
+    )
+    if unregister is None:
+        return lambda: None
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    return lambda: unregister(listener)

@@ -86,14 +86,18 @@ class Census:
         self._undo = ExitStack()
         self.available = False
 
-    def start(self) -> None:
-        """Put the hooks in. ``available`` tells afterwards whether births can be seen on this JAX."""
+    def start(self, lines: bool = True) -> None:
+        """Put the hooks in. ``available`` tells afterwards whether births can be seen on this JAX.
+
+        Args:
+            lines: record where tracers were made that carry no line themselves (a walk to the user's frame for each).
+        """
         with ExitStack() as undo:
             trace_class = _jax.trace_class()
             if trace_class is not None:
                 _wrap_init(undo, trace_class, self._record_birth)
                 self.available = True
-            for cls in _jax.lineless_tracer_classes():
+            for cls in _jax.lineless_tracer_classes() if lines else ():
                 _wrap_init(undo, cls, self._record_tracer)
             self._undo = undo.pop_all()
 

@@ -11,6 +11,7 @@ from typing import Any
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.census import Census
 from jaxleak_magic.detect.code_owner import CodeOwners
+from jaxleak_magic.detect.compilations import Compilations
 from jaxleak_magic.detect.retrace import retracing
 
 _running = threading.Lock()
@@ -22,14 +23,18 @@ class LeakCheck:
     Args:
         retrace: trace every function anew.
         user_files: gives file names that are the user's, whatever they look like.
+        census_only: only count traces that outlive the run; JAX's own check stays off and nothing is traced anew.
     """
 
-    def __init__(self, retrace: bool, user_files: Callable[[], Iterable[str]]) -> None:
+    def __init__(self, retrace: bool, user_files: Callable[[], Iterable[str]], census_only: bool = False) -> None:
         self.owners = CodeOwners(_jax.jax_directories(), user_files)
         self.census = Census(self.owners)
         self.retraced = False
         self.checking_leaks = False
-        self._retrace = retrace
+        self.ran = False
+        self.compilations = Compilations()
+        self._retrace = retrace and not census_only
+        self._census_only = census_only
         self._undo = ExitStack()
 
     def start(self) -> None:
@@ -40,14 +45,17 @@ class LeakCheck:
             raise RuntimeError("another leak check is running in this process; wait until its cell has ended")
         with ExitStack() as undo:
             undo.callback(_running.release)
-            self.census.start()
+            self.census.start(lines=not self._census_only)
             undo.callback(self.census.stop)
-            self._collect_instead_of_raising(undo)
             self._keep_whole_tracebacks(undo)
             if self._retrace:
                 self.retraced = undo.enter_context(retracing())
-            undo.enter_context(jax.checking_leaks())
-            self.checking_leaks = True
+                undo.enter_context(self.compilations.counted())
+            if not self._census_only:
+                self._collect_instead_of_raising(undo)
+                undo.enter_context(jax.checking_leaks())
+                self.checking_leaks = True
+            self.ran = True
             self._undo = undo.pop_all()
 
     def stop(self) -> None:

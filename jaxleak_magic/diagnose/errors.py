@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from jaxleak_magic.diagnose.model import ErrorInfo, Explanation
+from jaxleak_magic.diagnose.explanation import at_place
+from jaxleak_magic.diagnose.model import ErrorInfo, Explanation, Leak
 from jaxleak_magic.diagnose.trace_stack import Places
 
 _CONCRETIZATION = {
@@ -75,27 +76,38 @@ def user_point(error: BaseException, places: Places) -> tuple[str, int] | None:
     return found
 
 
-def describe_error(error: BaseException, places: Places, leak_id: int | None) -> ErrorInfo:
+def describe_error(error: BaseException, places: Places, cause: Leak | None) -> ErrorInfo:
     """The error as plain data.
 
     Args:
         error: the exception; nothing of it is kept.
         places: turns its line into the user's.
-        leak_id: id of the leak whose consequence it is, or None.
+        cause: the leak whose consequence it is, or None.
     """
     point = user_point(error, places)
     kind = error_kind(error)
-    line = None if point is None else places.sources.line_in_text(*point)
+    place = None if point is None else places.of_line(*point, None, None)
     column = error.offset - 1 if isinstance(error, SyntaxError) and type(error.offset) is int and error.offset else None
-    where = "The line could not be determined." if line is None else f"It was raised by line {line}."
+    where = "The line could not be determined." if place is None else f"It was raised {at_place(place)}."
     return ErrorInfo(
         type(error).__name__,
         message_of(error),
-        line,
+        None if place is None else place.line,
         column,
         kind,
-        explanation_of(kind, where),
-        leak_id,
+        explanation_of(kind, where) if cause is None else _consequence(cause, where),
+        None if cause is None else cause.id,
+        place=place,
+    )
+
+
+def _consequence(cause: Leak, where: str) -> Explanation:
+    value = f"`{cause.variable}`" if cause.variable else "a value"
+    return Explanation(
+        f"The code used {value} after its transform had ended.",
+        where,
+        f"That is a consequence of leak {cause.id}.",
+        f"Mend leak {cause.id}.",
     )
 
 

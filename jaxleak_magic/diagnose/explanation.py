@@ -45,6 +45,8 @@ class StoryFacts:
     pytree_class: str | None
     others: tuple[str, ...] = ()
     library: str | None = None
+    earlier: bool = False
+    check_at: str | None = None
 
 
 def explain(facts: StoryFacts) -> Explanation:
@@ -69,19 +71,27 @@ def _what(facts: StoryFacts) -> str:
 
 
 def _where(facts: StoryFacts) -> str:
+    places = [place for place in (facts.created, facts.stored, facts.escaped) if place is not None]
+    together = len(places) > 1 and len({(place.cell, place.file) for place in places}) == 1
+
+    def at(place: Place) -> str:
+        return f"on line {place.line}" if together else at_place(place)
+
     parts: list[str] = []
     if facts.created is not None:
         verb = "entered as an argument" if facts.is_argument else "was computed"
-        parts.append(f"It {verb} {_at(facts.created)}")
+        parts.append(f"it {verb} {at(facts.created)}")
     if facts.stored is not None:
-        parts.append(f"{'was' if parts else 'It was'} stored {_at(facts.stored)}")
+        parts.append(f"{'was' if parts else 'it was'} stored {at(facts.stored)}")
     if facts.escaped is not None:
-        parts.append(f"{_transform(facts)} ended {_at(facts.escaped)}")
-    text = (", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)) or (
-        "The lines could not be determined"
-    )
+        parts.append(f"{_transform(facts)} ended {at(facts.escaped)}")
+    text = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
+    text = text or "the lines could not be determined"
+    unit = _unit(places[0]) if together else ""
+    text = f"In {unit}, {text}." if unit else f"{text[0].upper()}{text[1:]}."
+    before = " That was in an earlier run, which was not checked." if facts.earlier else ""
     keeper = f" Now {facts.keeper} keeps it." if facts.keeper else ""
-    return text + "." + keeper
+    return text + before + keeper
 
 
 def _why(facts: StoryFacts) -> str:
@@ -128,7 +138,7 @@ def _cause(facts: StoryFacts) -> str:
 def _how(facts: StoryFacts) -> str:
     name = _name(facts)
     closure = facts.closure or "the function"
-    function = facts.stack[-1].function if facts.stack and facts.stack[-1].function else "the transformed function"
+    function = _function(facts)
     ways = {
         "custom_vjp_closure": f"Make {name} an argument of the rule and of its primal, and return its cotangent too.",
         "closure_over_outer_transform": f"Pass {name} to {closure} as an argument, through the call that runs it.",
@@ -147,7 +157,13 @@ def _how(facts: StoryFacts) -> str:
         "jax_internal_cache": "Nothing to mend.",
         "debugger_or_ipython": "Check again without the debugger.",
     }
-    return ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
+    way = ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
+    return f"{way} To see the rest of the story, put %%leakcheck on {facts.check_at}." if facts.check_at else way
+
+
+def _function(facts: StoryFacts) -> str:
+    name = facts.stack[-1].function if facts.stack else None
+    return f"`{name}`" if name and name != "<lambda>" else "the transformed function"
 
 
 def _name(facts: StoryFacts) -> str:
@@ -158,7 +174,8 @@ def _transform(facts: StoryFacts) -> str:
     if not facts.stack:
         return "a transform"
     level = facts.stack[-1]
-    return f"{level.transform}({level.function})" if level.function else level.transform
+    function = "lambda" if level.function == "<lambda>" else level.function
+    return f"`{level.transform}({function})`" if function else f"`{level.transform}`"
 
 
 def _base(facts: StoryFacts) -> str:
@@ -166,12 +183,22 @@ def _base(facts: StoryFacts) -> str:
     return name.rpartition(".")[2].removeprefix("filter_").removeprefix("value_and_")
 
 
-def _at(place: Place) -> str:
+def at_place(place: Place) -> str:
+    """``on line 3 of In [2]``; of a file its base name."""
+    unit = _unit(place)
+    return f"on line {place.line} of {_cell_word(unit)}" if unit else f"on line {place.line}"
+
+
+def _unit(place: Place) -> str:
+    """The file's base name, or ``[2]`` for the cell ``In [2]``; empty for a cell without a number."""
     if place.file is not None:
-        return f"on line {place.line} of {os.path.basename(place.file)}"
-    if place.cell is not None and place.cell.execution_count is not None:
-        return f"on line {place.line} of In [{place.cell.execution_count}]"
-    return f"on line {place.line}"
+        return os.path.basename(place.file)
+    count = None if place.cell is None else place.cell.execution_count
+    return "" if count is None else f"[{count}]"
+
+
+def _cell_word(unit: str) -> str:
+    return f"In {unit}" if unit.startswith("[") else unit
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from jaxleak_magic.diagnose.referrers import (
     owner_of_module,
     owner_of_step,
 )
-from jaxleak_magic.heap import Path, Step, context_roots, find_holders, frame_roots
+from jaxleak_magic.heap import Path, Root, Step, context_roots, find_holders, frame_roots
 
 PATHS_PER_TRACER = 4
 
@@ -54,11 +54,43 @@ def kept_tracers(
     tracers = live_tracers(traces) if traces else []
     if not tracers:
         return []
-    roots = namespace_and_module_roots(namespace, extra_roots, check.owners) + frame_roots() + context_roots()
-    carriers = _jax.carrier_classes()
-    owner_of = owner_by_file_or_module(check.owners)
+    found, rest = _holders_of(tracers, check, namespace, extra_roots)
+    if rest and error is None:
+        roots = _all_roots(check, namespace, extra_roots)
+        owner_of = owner_by_file_or_module(check.owners)
+        result = find_holders(rest, roots, barriers=_jax.carrier_classes(), per_target=1, owner_of=owner_of)
+        for tracer, paths in zip(rest, result.paths, strict=True):
+            complete = [path for path in paths if path.complete]
+            if complete:
+                found.append(Found(tracer, _jax.trace_of(tracer), complete, "exception"))
+        del roots
+    del tracers, traces, rest
+    return found
+
+
+def is_of_earlier_run(trace: object, check: LeakCheck) -> bool:
+    """Whether a trace was born before the checked run; False where births cannot be seen on this JAX."""
+    return check.census.birth_of(trace) is None and (check.census.available or not check.ran)
+
+
+def kept_by_user(
+    tracer: object, check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any]
+) -> Found | None:
+    """The tracer with its best paths where something of the user's keeps it, else None."""
+    found, _ = _holders_of([tracer], check, namespace, extra_roots)
+    return found[0] if found and found[0].verdict == "leak" else None
+
+
+def _holders_of(
+    tracers: list[object], check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any]
+) -> tuple[list[Found], list[object]]:
+    """Tracers that something but a traceback keeps, and the others."""
     result = find_holders(
-        tracers, roots, barriers=[*carriers, TracebackType, FrameType], per_target=PATHS_PER_TRACER, owner_of=owner_of
+        tracers,
+        _all_roots(check, namespace, extra_roots),
+        barriers=[*_jax.carrier_classes(), TracebackType, FrameType],
+        per_target=PATHS_PER_TRACER,
+        owner_of=owner_by_file_or_module(check.owners),
     )
     found: list[Found] = []
     rest: list[object] = []
@@ -68,14 +100,11 @@ def kept_tracers(
             found.append(Found(tracer, _jax.trace_of(tracer), complete, _verdict(complete, check)))
         else:
             rest.append(tracer)
-    if rest and error is None:
-        result = find_holders(rest, roots, barriers=carriers, per_target=1, owner_of=owner_of)
-        for tracer, paths in zip(rest, result.paths, strict=True):
-            complete = [path for path in paths if path.complete]
-            if complete:
-                found.append(Found(tracer, _jax.trace_of(tracer), complete, "exception"))
-    del tracers, traces, rest, roots
-    return found
+    return found, rest
+
+
+def _all_roots(check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any]) -> list[Root]:
+    return namespace_and_module_roots(namespace, extra_roots, check.owners) + frame_roots() + context_roots()
 
 
 def _verdict(paths: Sequence[Path], check: LeakCheck) -> Verdict:

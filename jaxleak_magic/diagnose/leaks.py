@@ -13,9 +13,10 @@ from typing import Any
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.run import LeakCheck
 from jaxleak_magic.detect.traceback_tracers import dead_tracer, exception_chain
+from jaxleak_magic.diagnose.earlier_runs import computed_place, earlier_story
 from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
-from jaxleak_magic.diagnose.kept_tracers import VERDICT_ORDER, Found, kept_tracers
+from jaxleak_magic.diagnose.kept_tracers import VERDICT_ORDER, Found, is_of_earlier_run, kept_by_user, kept_tracers
 from jaxleak_magic.diagnose.mechanism import MechanismFacts, mechanism
 from jaxleak_magic.diagnose.model import (
     CapturedValue,
@@ -86,20 +87,22 @@ def find_leaks(
     if dead is not None and error is not None:
         consequence = next((f for f in found if f.verdict == "leak" and f.trace is _jax.trace_of(dead)), None)
         if consequence is None:
-            consequence = promoted(found, dead, check, places) or used_by_error(
-                dead, error, check, namespace, extra_roots, places
-            )
+            consequence = promoted(found, dead, check, places)
+            if consequence is None and is_of_earlier_run(_jax.trace_of(dead), check):
+                consequence = kept_by_user(dead, check, namespace, extra_roots)
+            if consequence is None:
+                consequence = used_by_error(dead, error, check, namespace, extra_roots, places)
             if consequence.paths[0].steps and consequence.paths[0].steps[0].kind == "closure_cell":
                 consequence.rule_place = running_rule(error, check, places)
             found = [f for f in found if f.verdict == "leak" and f is not consequence] + [consequence]
     groups = _grouped(found, check, places)
     leaks: list[Leak] = []
-    leak_id: int | None = None
+    cause: Leak | None = None
     for group in sorted(groups, key=lambda g: VERDICT_ORDER[g[0].verdict]):
         leaks.append(_describe(len(leaks) + 1, group, check, places, checked_file, namespace))
         if consequence is not None and any(each is consequence for each in group):
-            leak_id = leaks[-1].id
-    info = None if error is None else describe_error(error, places, leak_id)
+            cause = leaks[-1]
+    info = None if error is None else describe_error(error, places, cause)
     found.clear()
     groups.clear()
     dead = consequence = None
@@ -141,6 +144,7 @@ def _describe(
     created_file = file_of(created, places)
     birth = census.birth_of(best.trace)
     traced = _traced_function(birth, places)
+    earlier = is_of_earlier_run(best.trace, check)
     passed = _variable_passed_to_library(best.tracer, created, created_file, is_argument, places)
     if passed is not None:
         _, created, is_argument = passed
@@ -182,6 +186,14 @@ def _describe(
         variable = passed[0]
     variable = variable or _jax.argument_name(best.tracer) or None
     escaped = escaped_place(best.trace, census, places)
+    check_at = None
+    if earlier:
+        story = earlier_story(path.steps, storage, created, is_argument, places, checked_file)
+        created, is_argument, escaped, check_at = story.created, story.is_argument, story.escaped, story.check_at
+        if story.traced is not None and stack and stack[-1].function is None:
+            stack = (*stack[:-1], dataclasses.replace(stack[-1], function=story.traced))
+    elif created is None:
+        created = computed_place(path.steps, storage, places)
     pytree_class = _pytree_class(path.steps) if returned else None
     holder = _holder(path, check)
     keeper = access_expression(path) or (holder.name if holder is not None else None)
@@ -205,6 +217,8 @@ def _describe(
             f"`{pytree_class}`" if pytree_class else None,
             tuple(n for n in names if n != variable),
             holder.name if holder else None,
+            earlier,
+            check_at,
         )
     )
     chains = tuple(dict.fromkeys(links_of(p, places) for p in best.paths if p.steps))
@@ -233,6 +247,8 @@ def _describe(
         chains,
         explanation,
         facts=facts,
+        earlier_run=earlier,
+        created_as_argument=is_argument and created is not None,
     )
 
 

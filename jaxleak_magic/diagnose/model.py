@@ -261,7 +261,12 @@ class LeakFacts:
 
 @dataclass(frozen=True)
 class Leak:
-    """One leaked value: one root cause, however many tracers it keeps alive."""
+    """One leaked value: one root cause, however many tracers it keeps alive.
+
+    Attributes:
+        earlier_run: whether its trace was born before the checked run, in a run that was not checked.
+        created_as_argument: whether ``created`` is the ``def`` or ``lambda`` by which it entered its trace.
+    """
 
     id: int
     verdict: Verdict
@@ -278,6 +283,8 @@ class Leak:
     explanation: Explanation
     fixes: tuple[Fix, ...] = ()
     facts: LeakFacts = field(default=LeakFacts(), repr=False)
+    earlier_run: bool = False
+    created_as_argument: bool = False
 
 
 @dataclass(frozen=True)
@@ -292,7 +299,11 @@ class Note:
 
 @dataclass(frozen=True)
 class ErrorInfo:
-    """An exception of the user's code, as plain text."""
+    """An exception of the user's code, as plain text.
+
+    Attributes:
+        place: the user's line that raised it; ``line`` is its line, in whichever cell or file that is.
+    """
 
     type: str
     message: str
@@ -302,16 +313,24 @@ class ErrorInfo:
     explanation: Explanation | None = None
     leak_id: int | None = None
     fixes: tuple[Fix, ...] = ()
+    place: Place | None = None
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was really done; ``unchecked`` says in sentences what could not be seen."""
+    """What was really done; ``unchecked`` says in sentences what could not be seen.
+
+    Attributes:
+        compiled: how many programs were compiled because functions were traced anew.
+        compile_s: seconds of lowering and compiling them.
+    """
 
     checking_leaks: bool
     retraced: bool
     census: bool
     unchecked: tuple[str, ...] = ()
+    compiled: int = 0
+    compile_s: float = 0.0
 
 
 @dataclass(frozen=True)

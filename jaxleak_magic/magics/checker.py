@@ -28,6 +28,10 @@ from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
 from jaxleak_magic.magics.recording import CellInfo, CellRecorder
 from jaxleak_magic.magics.showing import Presenter, forget_output
 from jaxleak_magic.own_errors import say, say_internal_error
+from jaxleak_magic.show.progress import StatusLine
+
+StatusLines = Callable[[MagicOptions, Callable[[], int]], StatusLine | None]
+"""Makes the status line of a check from its options and a count of the traces seen; None for none."""
 
 _INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)
 
@@ -55,13 +59,13 @@ class CellChecker:
     def __init__(self, shell: InteractiveShell, present: Presenter, check_all: bool = False) -> None:
         self.recorder = CellRecorder(shell)
         self.check_all = check_all
-        self.fixes = True
-        self.keep_caches = False
-        self.notes = True
+        self.options = CheckOptions()
         self.present = present
+        self.status_line: StatusLines = lambda options, traces: None
         self.last_report: Report | None = None
         self._shell = shell
         self._cells: list[_Running] = []
+        self._status: StatusLine | None = None
         self._transformer = _MagicLineToComment(self)
 
     def install(self) -> None:
@@ -203,12 +207,17 @@ class CellChecker:
 
     def _start(self, file: str, options: MagicOptions) -> CheckedRun | None:
         namespace = self._shell.user_ns
-        retrace = not (options.keep_caches or self.keep_caches)
+        base = self.options
         run = CheckedRun(
             self.recorder.book,
             namespace,
             checked_file=file,
-            options=CheckOptions(retrace=retrace, fixes=self.fixes, notes=options.notes and self.notes),
+            options=CheckOptions(
+                retrace=base.retrace and not options.keep_caches,
+                fixes=base.fixes,
+                notes=base.notes and options.notes,
+                fast=base.fast or options.fast,
+            ),
             extra_roots={"Out": namespace.get("Out")},
         )
         try:
@@ -223,7 +232,22 @@ class CellChecker:
             else:
                 say_internal_error("this runs unchecked", error)
             return None
+        self._begin_status(run, options)
         return run
+
+    def _begin_status(self, run: CheckedRun, options: MagicOptions) -> None:
+        try:
+            self._status = self.status_line(options, lambda: run.traces_seen)
+            if self._status:
+                self._status.start()
+        except Exception as error:
+            self._status = None
+            say_internal_error("a long check is not seen to be running", error)
+
+    def _end_status(self) -> None:
+        status, self._status = self._status, None
+        if status:
+            status.stop()
 
     def _finish(
         self, run: CheckedRun, options: MagicOptions, error: BaseException | None, raw_cell: str | None
@@ -231,12 +255,14 @@ class CellChecker:
         """End a check, show its report, and give the exception with which the cell is to fail, if any."""
         if isinstance(error, _INTERRUPTS):
             run.stop()
+            self._end_status()
             forget_output(self._shell, options)
             say("the run was interrupted, so its leaks were not looked for")
             return None
         try:
             report = run.finish(failure_of(error))
             self.last_report = report
+            self._end_status()
             self.present(report, options, raw_cell)
         except KeyboardInterrupt:
             say("the search for leaks was interrupted: no report")
@@ -248,6 +274,7 @@ class CellChecker:
             return _failure_of_no_check(options)
         finally:
             run.stop()
+            self._end_status()
         return LeakError(report) if options.raise_leaks and report.outcome == "leaks" else None
 
     def _pop(self, result: ExecutionResult | None) -> _Running | None:
@@ -267,6 +294,7 @@ class CellChecker:
         for cell in cells:
             if cell.run is not None:
                 cell.run.stop()
+                self._end_status()
 
 
 class _MagicLineToComment:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
 
 from IPython.core.error import UsageError
 
+from jaxleak_magic.checking import LAST_ONLY, CheckedRun
 from jaxleak_magic.diagnose.errors import message_of
 from jaxleak_magic.diagnose.messages import explain_text
 from jaxleak_magic.diagnose.model import Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 
 EXPLAIN = "leakexplain"
-LAST_ONLY = "Only the text of the last exception and its lines were read; nothing was run again."
 
 
 def explain_pasted(text: str, book: SourceBook) -> Report:
@@ -22,11 +24,23 @@ def explain_pasted(text: str, book: SourceBook) -> Report:
     return explain_text(text, _cells(book), book)
 
 
-def explain_last(book: SourceBook) -> Report:
-    """The report of the exception that was raised last. Raises UsageError where there is none."""
+def explain_last(book: SourceBook, namespace: Mapping[str, Any]) -> Report:
+    """The report of the exception that was raised last. Raises UsageError where there is none.
+
+    A traced value that its frames still hold is searched for in the heap; else its text is explained.
+    """
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if not isinstance(error, BaseException):
         raise UsageError("%leakcheck --last: no exception was raised yet in this session")
+    if "jax" in sys.modules:
+        run = CheckedRun(book, namespace, extra_roots={"Out": namespace.get("Out")})
+        report = run.explain(error)
+        if report is not None:
+            return report
+    return _explained_by_text(error, book)
+
+
+def _explained_by_text(error: BaseException, book: SourceBook) -> Report:
     report = explain_text(_as_text(error), _cells(book), book)
     unchecked = (LAST_ONLY, *report.checked.unchecked[1:])
     python = ".".join(map(str, sys.version_info[:3]))

@@ -40,6 +40,7 @@ class LeakcheckMagics(Magics):
         self._shell = shell
         self.shower = ReportShower(shell)
         self.checker = CellChecker(shell, self._present)
+        self.checker.status_line = self.shower.status_line
 
     @no_var_expand
     @needs_local_scope
@@ -68,7 +69,7 @@ class LeakcheckMagics(Magics):
             print(help_text())
             return None
         if options.last:
-            self.shower.show(explain_last(self.checker.recorder.book), options)
+            self.shower.show(explain_last(self.checker.recorder.book, self._shell.user_ns), options)
             return None
         if expression:
             namespace = self._shell.user_ns if local_ns is None else local_ns

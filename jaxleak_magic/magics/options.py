@@ -22,6 +22,7 @@ class MagicOptions:
         text: show plain text only.
         quiet: show nothing.
         keep_caches: do not trace functions anew that were compiled earlier.
+        fast: only count the traces that outlive the cell.
         notes: add notes on what is no leak and still surprises.
         last: explain the exception that was raised last, and run nothing.
         fix: number of the fix by which the running cell is to be replaced, or None.
@@ -33,6 +34,7 @@ class MagicOptions:
     text: bool = False
     quiet: bool = False
     keep_caches: bool = False
+    fast: bool = False
     notes: bool = True
     last: bool = False
     fix: int | None = None
@@ -53,6 +55,11 @@ def make_parser() -> MagicArgumentParser:
         "--keep-caches",
         action="store_true",
         help="do not trace functions anew that were compiled earlier: quicker, and blind to their leaks",
+    )
+    parser.add_argument(
+        "--fast",
+        action="store_true",
+        help="only count what outlives the cell: JAX's own check is off, nothing is traced anew; costs next to nothing",
     )
     parser.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"

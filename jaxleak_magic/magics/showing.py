@@ -9,10 +9,12 @@ from uuid import uuid4
 from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.diagnose.model import Report
-from jaxleak_magic.magics.options import MagicOptions
+from jaxleak_magic.magics.options import MAGIC, MagicOptions
 from jaxleak_magic.magics.recording import front_end_id
 from jaxleak_magic.own_errors import say_internal_error
 from jaxleak_magic.report import LeakReport
+from jaxleak_magic.show.bundle import ReportOutput
+from jaxleak_magic.show.progress import StatusLine
 
 Presenter = Callable[[Report, MagicOptions, str | None], None]
 
@@ -27,19 +29,39 @@ class ReportShower:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._bridges: dict[str, Any] = {}
+        self._leaks_before: dict[str, int] = {}
 
     def show(self, report: Report, options: MagicOptions) -> None:
         """Store a report under the name of ``-o`` and show it as the options ask."""
         store_output(self._shell, report, options)
         if options.quiet:
             return
-        formatter: Any = self._shell.display_formatter
-        if options.text or "text/html" not in formatter.active_types:
+        if options.text or not self._shows_html:
             from jaxleak_magic.show.text import render_text
 
             print(render_text(report).rstrip("\n"))
         else:
             self._display(report)
+
+    def status_line(self, options: MagicOptions, traces: Callable[[], int]) -> StatusLine | None:
+        """A line that says that a long check is running; None where nobody looks on.
+
+        Args:
+            options: what the magic's line asks for.
+            traces: how many traces were seen up to now.
+        """
+        if options.quiet or options.text or not self._shows_html or front_end_id(self._shell) is None:
+            return None
+        publisher: Any = self._shell.display_pub
+        transient = {"display_id": uuid4().hex}
+
+        def publish(bundle: dict[str, str], *, update: bool) -> None:
+            if self._shell.display_pub is publisher:  # else the user's code captures what is shown now
+                publisher.publish(data=bundle, metadata={}, transient=transient, update=update)
+
+        return StatusLine(
+            lambda bundle: publish(bundle, update=False), lambda bundle: publish(bundle, update=True), traces
+        )
 
     def close(self) -> None:
         """Close what gives the shown reports their buttons."""
@@ -47,33 +69,54 @@ class ReportShower:
             bridge.close()
         self._bridges.clear()
 
+    @property
+    def _shows_html(self) -> bool:
+        formatter: Any = self._shell.display_formatter
+        return "text/html" in formatter.active_types
+
     def _display(self, report: Report) -> None:
-        """One output with all forms. Where somebody looks on, the graph, which takes a child process, comes second."""
+        """One output with all forms. Where somebody looks on, the graph, which takes a child process, comes last."""
         from IPython.display import display, update_display
 
-        from jaxleak_magic.show.bundle import has_graph, mimebundle
+        cell_id = front_end_id(self._shell)
+        output = ReportOutput(report, uuid4().hex, self._before(report, cell_id))
+        if cell_id is None:
+            output.draw()
+        display(output.bundle(), raw=True, display_id=output.uid)
+        if cell_id is None:
+            return
 
-        uid, cell_id = uuid4().hex, front_end_id(self._shell)
+        def update() -> None:
+            update_display(output.bundle(), raw=True, display_id=output.uid)
 
-        def update(bundle: dict[str, str]) -> None:
-            update_display(bundle, raw=True, display_id=uid)
-
-        later = cell_id is not None and has_graph(report)
-        display(mimebundle(report, uid, draw=not later), raw=True, display_id=uid)
-        if later:
-            update(mimebundle(report, uid))
-        if cell_id is not None and not cell_id.startswith("vscode-"):  # there nobody would answer the bridge
+        if not cell_id.startswith("vscode-"):  # there nobody would answer the bridge
             try:
-                self._bring_to_life(report, uid, cell_id, update)
+                self._bring_to_life(output, cell_id, update)
             except Exception as error:
                 say_internal_error("the report has no buttons", error)
+        if output.has_graph:
+            output.draw()
+            update()
 
-    def _bring_to_life(self, report: Report, uid: str, cell_id: str, update: Callable[[dict[str, str]], None]) -> None:
+    def _before(self, report: Report, cell_id: str | None) -> int | None:
+        """How many leaks the last check of the running cell had; None where not the whole cell is checked."""
+        source = report.source
+        if cell_id is None or source is None or not source.magic.startswith(f"%%{MAGIC}"):
+            return None
+        before = self._leaks_before.get(cell_id)
+        self._leaks_before[cell_id] = len(report.real_leaks)
+        return before
+
+    def _bring_to_life(self, output: ReportOutput, cell_id: str, update: Callable[[], None]) -> None:
         from jaxleak_magic.show.bridge import attach_bridge
+
+        def on_applied(applied: frozenset[int]) -> None:
+            output.applied = applied
+            update()
 
         if old := self._bridges.pop(cell_id, None):
             old.close()
-        if bridge := attach_bridge(report, uid, update):
+        if bridge := attach_bridge(output.report, output.uid or "", on_applied):
             self._bridges[cell_id] = bridge
 
 

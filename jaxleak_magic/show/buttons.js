@@ -1,9 +1,11 @@
-// Buttons that a report gets where a script runs. widget.js or bridge.js follows in the same module.
+// Buttons that a report gets where a script runs. exploring.js, and widget.js or bridge.js follow in the same module.
+
+const setAll = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
 
 const make = (tag, text, attributes = {}) => {
   const element = document.createElement(tag);
   element.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  setAll(element, attributes);
   return element;
 };
 

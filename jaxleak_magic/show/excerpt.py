@@ -58,16 +58,18 @@ def leak_excerpts(report: Report, leak: Leak) -> list[Excerpt]:
 
 
 def error_excerpts(report: Report, error: ErrorInfo) -> list[Excerpt]:
-    """The line of the checked text at which the code raised."""
-    if error.line is None or report.source is None:
-        return []
-    place = Place(report.source.cell, report.source.file, error.line, error.column)
+    """The user's line at which the code raised."""
+    place = error.place
+    if place is None:
+        if error.line is None or report.source is None:
+            return []
+        place = Place(report.source.cell, report.source.file, error.line, error.column)
     return _excerpts(report, [(place, Mark("raised", f"{code(error.type)} was raised here"))])
 
 
 def _made(leak: Leak, who: str) -> str:
     source = (leak.created.source or "").lstrip() if leak.created else ""
-    if source.startswith(("def ", "async def ")):
+    if leak.created_as_argument or source.startswith(("def ", "async def ")):
         transform = f"{code(leak.trace_stack[-1].transform)} here" if leak.trace_stack else "here"
         return f"{who} enters {transform} as a tracer"
     return f"{who} was made here"

@@ -56,13 +56,26 @@ def build_graph(report: Report, leaks: tuple[Leak, ...] | None = None) -> graphv
     Returns:
         a `graphviz.Digraph` whose display in a notebook falls back to its source where Graphviz is not installed.
     """
-    chosen = leaks if leaks is not None else report.real_leaks or report.leaks
+    return _draw(report, leaks if leaks is not None else report.real_leaks or report.leaks).graph
+
+
+def node_facts(report: Report) -> list[tuple[str, str]]:
+    """Name and facts (type, whose it is, the line where it was defined) of each node of the report's graph.
+
+    The first one tells of the node with the class ``n1`` in the SVG of `graph_svg`, and so on.
+    """
+    chosen = report.real_leaks or report.leaks
+    return _draw(report, chosen).facts if any(leak.chains for leak in chosen) else []
+
+
+def _draw(report: Report, leaks: tuple[Leak, ...]) -> _Drawing:
     graph = _graph_class()("jaxleak")
     graph.attr("graph", rankdir="LR", bgcolor="#ffffff", pad="0.12", nodesep="0.25", ranksep="0.35", fontname=_FONT)
     graph.attr("node", fontname=_FONT, fontsize="11", fontcolor=_INK, height="0.4", margin="0.14,0.06")
     graph.attr("edge", fontname=_FONT, fontsize="10", fontcolor=_MUTED, color=_MUTED, arrowsize="0.7")
-    _Drawing(graph, report).leaks(chosen)
-    return graph
+    drawing = _Drawing(graph, report)
+    drawing.leaks(leaks)
+    return drawing
 
 
 def graph_svg(report: Report) -> str | None:
@@ -115,19 +128,35 @@ def _bare(svg: str) -> str | None:
 
 
 def compact(svg: str) -> str:
-    """An SVG of `render_svg` for an ``<img>``, where nobody sees tooltips, ids and classes: about half as long.
+    """An SVG of `render_svg` for an ``<img>``, where nobody sees tooltips and ids: about half as long.
 
-    Lengths are rounded to whole points but for those of arrow heads, and what all texts share is said once.
+    Lengths are rounded to whole points but for those of arrow heads, and what all texts share is said once. Of the
+    groups only those of the nodes stay, each with its id of `build_graph` as its class.
     """
-    svg = re.sub(r"</?a\b[^>]*>", "", svg)
-    svg = re.sub(r' (?:xml:space="preserve"|id="[^"]*"|class="[^"]*"|xmlns:xlink="[^"]*")', "", svg)
+    svg = re.sub(r'<g id="a_[^"]*">\s*<a\b[^>]*>|</a>\s*</g>', "", svg)
+    svg = re.sub(r'<g id="(n\d+)" class="node">(.*?)</g>', r'<node class="\1">\2</node>', svg, flags=re.DOTALL)
+    svg = re.sub(r' (?:xml:space="preserve"|id="[^"]*"|class="(?:graph|edge)"|xmlns:xlink="[^"]*")', "", svg)
     svg = re.sub(r"</?g>\s*", "", svg).replace("</svg>", "</g></svg>")
+    svg = re.sub(r"(?<=<)node(?= )|(?<=</)node(?=>)", "g", svg)
+    svg = _BOX.sub(_rectangle, svg)
     svg = re.sub(r'(?<= (?:d|x|y)=")[^"]*|(?<= (?:cx|cy|rx|ry)=")[^"]*', lambda m: _rounded(m[0], 0), svg)
     svg = re.sub(r'(?<= points=")[^"]*', lambda m: _rounded(m[0], 1), svg)
     svg = svg.replace(' text-anchor="middle"', "").replace(' font-size="11.00"', "").replace(f' fill="{_INK}"', "")
     shared = f' text-anchor="middle" font-family="{_FONT}" font-size="11"'
     svg = svg.replace(f' font-family="{_FONT}"', "").replace("<svg", "<svg" + shared, 1)
     return re.sub(r"\s*\n\s*", "\n", svg).strip()
+
+
+# Graphviz draws a box with round corners as a path: to its left, down, right and up, each corner as a curve.
+_BOX = re.compile(r'<path ([^>]*?)d="M(-?[\d.]+),(-?[\d.]+)C((?:-?[\d.]+,-?[\d.]+ ?){23,24})"/>')
+
+
+def _rectangle(match: re.Match[str]) -> str:
+    points = [(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", match[4])]
+    (left, right), (top, bottom) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
+    numbers = {"x": left, "y": top, "width": right - left, "height": bottom - top, "rx": 10}
+    written = " ".join(f'{key}="{round(n)}"' for key, n in numbers.items())
+    return f"<rect {match[1]}{written}/>"
 
 
 def _rounded(numbers: str, digits: int) -> str:
@@ -140,13 +169,17 @@ class _Drawing:
         self.report = report
         self.nodes: dict[tuple[int, str], str] = {}
         self.edges: set[tuple[str, str, str]] = set()
-        self.count = 0
+        self.facts: list[tuple[str, str]] = []
 
     def leaks(self, leaks: tuple[Leak, ...]) -> None:
         for leak in leaks:
             if not leak.chains:
                 continue
-            value = self.new(_label(name(leak.variable or "the value"), words.value(leak)), "value", _tooltip(leak))
+            title = name(leak.variable or "the value")
+            facts = [name(leak.tracer.type), name(words.value(leak))]
+            if leak.created:
+                facts.append(f"made on {words.where(leak.created, self.report)}")
+            value = self.new(title, words.value(leak), "value", _tooltip(leak), facts)
             for chain in leak.chains[:CHAINS_DRAWN]:
                 path = steps(chain, self.report)
                 ids = [*map(self.holder, path), value]
@@ -159,16 +192,19 @@ class _Drawing:
         look = next((look for look in ("cache", "lib") if look in step.look), "user")
         kind = "global variable" if step.key and step.key[1] else step.link.type if step.link.type != step.title else ""
         detail = ", ".join(text for text in (kind, step.note) if text)
-        node = self.new(_label(step.title, detail), look, step.label, root="root" in step.look)
+        facts = words.holder_facts(step.link, self.report)
+        node = self.new(step.title, detail, look, step.label, facts, root="root" in step.look)
         if step.key is not None:
             self.nodes[step.key] = node
         return node
 
-    def new(self, label: str, look: str, tooltip: str, *, root: bool = False) -> str:
-        self.count += 1
-        node = f"n{self.count}"
+    def new(
+        self, title: str, detail: str, look: str, tooltip: str, facts: list[str], *, root: bool = False
+    ) -> str:
+        self.facts.append((title, " · ".join(text for text in facts if text)))
+        node = f"n{len(self.facts)}"
         more = {"peripheries": "2"} if root else {}
-        self.graph.node(node, label=label, tooltip=_dot_text(tooltip), **_LOOKS[look], **more)
+        self.graph.node(node, _label(title, detail), id=node, tooltip=_dot_text(tooltip), **_LOOKS[look], **more)
         return node
 
     def edge(self, start: str, end: str, label: str) -> None:

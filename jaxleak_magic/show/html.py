@@ -38,6 +38,7 @@ def render_html(
     svg: str | None = None,
     applied: Collection[int] = (),
     no_engine: bool = False,
+    before: int | None = None,
 ) -> str:
     """The whole report as one element with its style.
 
@@ -48,12 +49,13 @@ def render_html(
         svg: the referrer graph as `graph.render_svg` draws it, or None: then the paths are boxes with arrows.
         applied: numbers of the fixes that were applied to the notebook.
         no_engine: a picture was wanted and could not be drawn: say how to get one.
+        before: how many leaks the last check of the same cell had, or None: it is said where it has changed.
 
     Returns:
         HTML that can be encoded as UTF-8.
     """
     token = re.sub(r"\W", "", uid or "", flags=re.ASCII) or uuid.uuid4().hex
-    return str(_Fragment(report, token, svg, applied, no_engine=no_engine).root(with_style=True))
+    return str(_Fragment(report, token, svg, applied, no_engine=no_engine, before=before).root(with_style=True))
 
 
 def fragment(report: Report, token: str, svg: str | None = None) -> Markup:
@@ -71,13 +73,21 @@ def scope(token: str) -> str:
 
 class _Fragment:
     def __init__(
-        self, report: Report, token: str, svg: str | None, applied: Collection[int] = (), *, no_engine: bool = False
+        self,
+        report: Report,
+        token: str,
+        svg: str | None,
+        applied: Collection[int] = (),
+        *,
+        no_engine: bool = False,
+        before: int | None = None,
     ) -> None:
         self.of = report
         self.token = token
         self.svg = svg
         self.applied = applied
         self.no_engine = no_engine
+        self.before = before
         self.numbers = fix_numbers(report)
         self.shown: set[Fix] = set()
 
@@ -86,6 +96,8 @@ class _Fragment:
         real = report.real_leaks
         style = el("style", Markup(style_sheet(scope(self.token)))) if with_style else None
         body: list[Markup] = [el("h3", inline(words.headline(report)))]
+        was = words.change(report, self.before)
+        body += [el("p", was, class_="was")] if was else []
         if len(real) == 1:
             body += self.leak(real[0], alone=True)
         else:
@@ -102,7 +114,7 @@ class _Fragment:
             body.append(self.harmless(others))
         for title, notes in words.note_groups(report.notes):
             body += self.notes(title, notes)
-        quiet = len(body) == 1
+        quiet = len(body) == (2 if was else 1)
         body.append(self.foot(quiet=quiet))
         state = "jaxleak" if real or report.error else "jaxleak ok line" if quiet else "jaxleak ok"
         return el("div", style, body, class_=f"{state} jl-{self.token[:8]}", data_jaxleak=self.token)
@@ -254,11 +266,12 @@ class _Fragment:
     # what stands beside the leaks
 
     def error(self, error: ErrorInfo) -> list[Markup]:
-        parts = [el("h4", inline(words.error_sentence(error)), class_="fix")] if self.of.real_leaks else []
+        parts = [el("h4", inline(words.error_sentence(error, self.of)), class_="fix")] if self.of.real_leaks else []
         message = words.error_message(error)
         parts += [el("p", message, class_="sub")] if message else []
         parts += self.excerpts(error_excerpts(self.of, error))
-        parts += self.explanation(error.explanation) if error.explanation else []
+        explanation = words.error_explanation(error)
+        parts += self.explanation(explanation) if explanation else []
         return parts + self.fixes(error.fixes)
 
     def harmless(self, leaks: Sequence[Leak]) -> Markup:
@@ -291,6 +304,8 @@ class _Fragment:
             el("p", el("span", "Not checked:", class_="miss"), " ", inline(text))
             for text in words.unchecked(self.of.checked)
         ]
+        cost = words.cost(self.of)
+        parts += [el("p", inline(cost))] if cost else []
         parts.append(el("p", words.versions(self.of)))
         return el("footer", parts, class_="quiet" if quiet else None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,21 @@ from jaxleak_magic.show import words
 from jaxleak_magic.show.fixes import offered_fixes
 
 
-def script(file: str) -> str:
-    """The module of a script in this room, with the buttons it uses in front; no comments and no indents, to be short.
+_QUOTED = re.compile(r"""("(?:[^"\\\n]|\\.)*"|`[^`\n]*`|/\^[^/\n]*/i)""")
 
-    The scripts keep to this: a comment has its line for itself, and no text runs over several lines.
+
+def script(file: str) -> str:
+    """The module of a script in this room, with the pieces it uses in front; without comments and blanks, to be short.
+
+    The scripts keep to this: a comment has its line for itself, no text runs over several lines, every statement ends
+    with a semicolon or a brace.
     """
     folder = Path(__file__).parent
-    lines = "\n".join((folder / name).read_text(encoding="utf-8") for name in ("buttons.js", file)).split("\n")
-    return "\n".join(line.strip() for line in lines if line.strip() and not line.strip().startswith("//"))
+    texts = [(folder / name).read_text(encoding="utf-8") for name in ("buttons.js", "exploring.js", file)]
+    lines = "\n".join(line for line in "\n".join(texts).split("\n") if not line.strip().startswith("//"))
+    parts = _QUOTED.split(lines)
+    parts[::2] = [re.sub(r"\s*([=<>?:;,{}()\[\]+*&|!])\s*", r"\1", re.sub(r"\s+", " ", part)) for part in parts[::2]]
+    return "".join(parts).strip()
 
 
 def live_fixes(report: Report) -> list[dict[str, Any]]:
@@ -29,6 +37,13 @@ def live_fixes(report: Report) -> list[dict[str, Any]]:
         where that is not known for every edit; then there is nothing to compare a cell's text with.
     """
     return [_live_fix(number, fix, report) for number, fix in offered_fixes(report).items()]
+
+
+def live_nodes(report: Report) -> list[tuple[str, str]]:
+    """Name and facts of each node of the graph, in the order of `graph.node_facts`."""
+    from jaxleak_magic.show.graph import node_facts
+
+    return [(sendable(title), sendable(facts)) for title, facts in node_facts(report)]
 
 
 def _live_fix(number: int, fix: Fix, report: Report) -> dict[str, Any]:

@@ -15,27 +15,29 @@ _MARKS = {"made": "warn", "stored": "bad", "ended": "warn", "raised": "bad"}
 _SIGNS = {"same": " ", "added": "+", "removed": "-"}
 
 
-def render_text(report: Report, width: int = 80, color: bool = False) -> str:
+def render_text(report: Report, width: int = 80, color: bool = False, before: int | None = None) -> str:
     """The whole report as text.
 
     Args:
         report: what is to be shown.
         width: columns that no line exceeds but for lines of the user's source.
         color: mark with ANSI colours; nothing else differs.
+        before: how many leaks the last check of the same cell had, or None: it is said where it has changed.
 
     Returns:
         lines joined by newlines, without one at the end; encodable as UTF-8 whatever the user's names are.
     """
-    page = _Page(report, max(width, 40), color)
+    page = _Page(report, max(width, 40), color, before)
     page.report()
     return "\n".join(page.lines)
 
 
 class _Page:
-    def __init__(self, report: Report, width: int, color: bool) -> None:
+    def __init__(self, report: Report, width: int, color: bool, before: int | None) -> None:
         self.of = report
         self.width = width
         self.color = color
+        self.before = before
         self.numbers = fix_numbers(report)
         self.shown: set[Fix] = set()
         self.lines: list[str] = []
@@ -64,6 +66,8 @@ class _Page:
         report = self.of
         real = report.real_leaks
         self.say(words.headline(report), "bad" if real else "strong" if report.error else "good")
+        if was := words.change(report, self.before):
+            self.say(was, "good")
         if len(real) == 1:
             self.leak(real[0])
         else:
@@ -187,13 +191,14 @@ class _Page:
 
     def error(self, error: ErrorInfo) -> None:
         if self.of.real_leaks:
-            self.title(words.error_sentence(error))
+            self.title(words.error_sentence(error, self.of))
         message = words.error_message(error)
         if message:
             self.say(message, "quiet", "  ")
         self.excerpts(error_excerpts(self.of, error))
-        if error.explanation:
-            self.explanation(error.explanation)
+        explanation = words.error_explanation(error)
+        if explanation:
+            self.explanation(explanation)
         self.fixes(error.fixes)
 
     def harmless(self, leak: Leak) -> None:
@@ -220,4 +225,6 @@ class _Page:
         self.say(words.checked(self.of.checked), "quiet")
         for text in words.unchecked(self.of.checked):
             self.say(f"Not checked: {text}", "quiet", "", "  ")
+        if cost := words.cost(self.of):
+            self.say(cost, "quiet")
         self.say(words.versions(self.of), "quiet")

@@ -12,9 +12,14 @@ export default {
         const hint = [...slot.childNodes];
         slot.replaceChildren(...copyButtons(fix.edits, (text) => (status.textContent = text)), ...hint, status);
       }
+      for (const image of el.querySelectorAll(".pic img")) livePicture(image, model.get("nodes"));
     };
     draw();
     model.on("change:html", draw);
-    return () => model.off("change:html", draw);
+    const deafen = listenToKeys("[data-jaxleak]");
+    return () => {
+      model.off("change:html", draw);
+      deafen();
+    };
   },
 };

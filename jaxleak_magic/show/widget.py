@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from jaxleak_magic.diagnose.model import Report
-from jaxleak_magic.show.live import live_fixes, script
+from jaxleak_magic.show.live import live_fixes, live_nodes, script
 
 if TYPE_CHECKING:
     from ipywidgets import DOMWidget
@@ -23,7 +23,7 @@ def report_widget(report: Report) -> DOMWidget:
     from jaxleak_magic.show.html import render_html
 
     html = render_html(report, uuid.uuid4().hex, svg=graph_svg(report))
-    return _widget_class()(html=html, fixes=live_fixes(report))
+    return _widget_class()(html=html, fixes=live_fixes(report), nodes=live_nodes(report))
 
 
 @functools.cache
@@ -37,10 +37,12 @@ def _widget_class() -> type[Any]:
         Attributes:
             html: the report as `html.render_html` makes it: escaped, without a script.
             fixes: what `live.live_fixes` gives, for the buttons that copy.
+            nodes: what `live.live_nodes` gives, for the graph.
         """
 
         _esm = script("widget.js")
         html = traitlets.Unicode().tag(sync=True)
         fixes = traitlets.List().tag(sync=True)
+        nodes = traitlets.List().tag(sync=True)
 
     return ReportWidget

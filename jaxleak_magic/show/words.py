@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxleak_magic.diagnose.explanation import at_place
 from jaxleak_magic.diagnose.model import (
     PASTED_TEXT_ONLY,
     UNREAD_LINE,
     CellRef,
     Checked,
     ErrorInfo,
+    Explanation,
     Fix,
     Holder,
     Leak,
@@ -168,6 +170,14 @@ def step_notes(link: Link, report: Report) -> list[str]:
     return [text for text in (place, _OWNERS.get(link.owner, "")) if text]
 
 
+def holder_facts(link: Link, report: Report) -> list[str]:
+    """What a holder is, for somebody who points at it: its type, whose it is, where it was defined."""
+    kind = "global variable" if link.kind == "global" and link.name else f"type {name(link.type)}"
+    owner = {"user": "", "library": "of a library", "jax": "of JAX", "python": "of Python", "ipython": "of IPython"}
+    place = where(link.place, report) or (f"line {link.line}" if link.line is not None else "")
+    return [text for text in (kind, owner.get(link.owner, ""), f"defined on {place}" if place else "") if text]
+
+
 def headline(report: Report) -> str:
     """The report's first line."""
     leaks = report.real_leaks
@@ -188,6 +198,15 @@ def headline(report: Report) -> str:
     return "No leaked tracers."
 
 
+def change(report: Report, before: int | None) -> str:
+    """``Was 1 leak, now clean.`` where the last check of the same cell had another number of leaks, else empty."""
+    now = len(report.real_leaks)
+    if before is None or before == now:
+        return ""
+    none = "no leak" if report.error else "clean"
+    return f"Was {plural(before, 'leak')}, now {plural(now, 'leak') if now else none}."
+
+
 def note_groups(notes: Sequence[Note]) -> list[tuple[str, list[Note]]]:
     """The notes under their titles: those on code, and the lines of a pasted text that were not understood."""
     unread = [note for note in notes if note.kind == UNREAD_LINE]
@@ -198,9 +217,11 @@ def note_groups(notes: Sequence[Note]) -> list[tuple[str, list[Note]]]:
     return [(title, group) for title, group in groups if group]
 
 
-def error_sentence(error: ErrorInfo) -> str:
+def error_sentence(error: ErrorInfo, report: Report) -> str:
     """What the code raised and where, in one sentence."""
-    at = f" on line {error.line}" if error.line is not None else ""
+    line = where(error.place, report) or (f"line {error.line}" if error.line is not None else "")
+    elsewhere = error.place is not None and not line.startswith("line")
+    at = f" {name(at_place(error.place))}" if elsewhere and error.place else f" on {line}" if line else ""
     after = f", a consequence of leak {error.leak_id}" if error.leak_id is not None else ""
     return f"The code raised {code(error.type)}{at}{after}."
 
@@ -237,6 +258,22 @@ def unchecked(what: Checked) -> list[str]:
     return [text for flag, text in left_out if not flag]
 
 
+MUCH_COMPILING = 1.0
+"""Seconds of compiling from which on a report tells of them, where they are also more than half of the run."""
+
+
+def cost(report: Report) -> str:
+    """What tracing anew cost the user, and how to do without it; empty where it was little."""
+    spent = report.checked.compile_s
+    if spent < MUCH_COMPILING or spent < report.elapsed.run_s / 2:
+        return ""
+    return (
+        f"Compiling anew for the check took {_seconds(spent)} "
+        f"({plural(report.checked.compiled, 'program')}, kept until `jax.clear_caches()` or a restart). "
+        "`--fast` does without, and does not see leaks in functions that were compiled earlier."
+    )
+
+
 def versions(report: Report) -> str:
     """Versions and timings, for the foot of a report."""
     spent = report.elapsed
@@ -252,5 +289,10 @@ def _seconds(s: float) -> str:
 
 
 def error_message(error: ErrorInfo) -> str:
-    """The exception's own message on one line, of a bounded length."""
-    return sentence(clip(error.message, 400))
+    """The exception's own message on one line, of a bounded length; empty where it is a consequence of a leak."""
+    return "" if error.leak_id is not None else sentence(clip(error.message, 400))
+
+
+def error_explanation(error: ErrorInfo) -> Explanation | None:
+    """What the error means; None where it is a consequence of a leak, which has the explanation."""
+    return None if error.leak_id is not None else error.explanation

@@ -1,0 +1,87 @@
+"""The usual order of events in a notebook: one cell leaks and nobody checks it, a later one fails with the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.doors.kernel import Kernel
+
+DEFINITIONS = """\
+import jax, jax.numpy as jnp
+history = []
+class Store: pass
+store = Store()
+def step(x):
+    hidden = jnp.tanh(x)
+    history.append(hidden)
+    return hidden * 2
+def loss(w):
+    pre = w * 3.0
+    store.pre = pre
+    return pre ** 2
+def per(row):
+    store.shift = lambda s: row + s
+    return row * 2
+"""
+CALLS = "y = jax.jit(step)(1.0)\ng = jax.grad(loss)(2.0)\nz = jax.vmap(per)(jnp.arange(3.0))\n"
+STORIES = {
+    "jit": ("history[0] + 1", "hidden", "history[0]", "DynamicJaxprTrace", "step", 7, 8),
+    "grad": ("jnp.sin(store.pre)", "pre", "store.pre", "LinearizeTrace", "loss", 11, 12),
+    "vmap": ("store.shift(1.0)", "row", "store.shift", "BatchTrace", "per", 14, 15),
+}
+
+
+pytestmark = [pytest.mark.kernel, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    assert kernel.run("%load_ext jaxleak_magic\n" + DEFINITIONS).status == "ok"
+    assert kernel.run(CALLS).status == "ok"
+    yield kernel
+    kernel.close()
+
+
+def facts(kernel: Kernel, report: str) -> tuple[object, ...]:
+    """What a stored report says of its only leak, as plain values."""
+    told = kernel.run(
+        f"l, = {report}.leaks\n"
+        "(l.variable, l.facts.access, l.trace_stack[-1].trace, l.created.line, l.created.cell.execution_count, "
+        f"l.stored.line, l.earlier_run, {report}.error.leak_id, l.explanation.where, l.explanation.how)"
+    )
+    return eval(told.value or "()")
+
+
+@pytest.mark.parametrize("transform", STORIES)
+def test_the_cell_that_fails_is_checked(kernel: Kernel, transform: str) -> None:
+    use, variable, keeper, trace, runs, made, stored = STORIES[transform]
+    failed = kernel.run(f"%%leakcheck -o r\nq = {use}")
+    assert failed.content["ename"] == "UnexpectedTracerError"
+    *found, where, how = facts(kernel, "r")
+    assert found == [variable, keeper, trace, made, 1, stored, True, 1]
+    assert "That was in an earlier run, which was not checked." in where
+    assert how.endswith(f"To see the rest of the story, put %%leakcheck on In [2], which runs `{runs}`.")
+
+
+@pytest.mark.parametrize("transform", STORIES)
+def test_the_last_exception_is_explained_with_its_holder(kernel: Kernel, transform: str) -> None:
+    use, variable, keeper, trace, _, made, stored = STORIES[transform]
+    kernel.run(f"q = {use}")
+    kernel.run("%leakcheck --last -q -o last")
+    *found, where, _ = facts(kernel, "last")
+    assert found == [variable, keeper, trace, made, 1, stored, True, 1]
+    assert "That was in an earlier run" in where
+
+
+def test_an_earlier_leak_that_the_cell_does_not_use_is_not_reported(kernel: Kernel) -> None:
+    kernel.run("%%leakcheck -q -o clean\njax.jit(lambda x: x + 1)(1.0)")
+    assert kernel.run("clean.outcome").value == "'clean'"
+
+
+def test_the_report_of_the_last_exception_is_plain_data(kernel: Kernel) -> None:
+    kernel.run("q = store.shift(1.0)")
+    kernel.run("%leakcheck --last -q -o last")
+    assert kernel.run("import pickle; pickle.loads(pickle.dumps(last)).leaks[0].variable").value == "'row'"
