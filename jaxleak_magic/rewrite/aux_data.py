@@ -16,8 +16,7 @@ from jaxleak_magic.rewrite.pytree_classes import (
     register,
 )
 from jaxleak_magic.rewrite.refusing import Refused
-
-_AXIS_MAKERS = ("vmap", "scan", "map", "pmap", "shard_map", "while_loop", "fori_loop")
+from jaxleak_magic.rewrite.rows import map_uses
 
 
 def children_of_case(case: Case) -> Draft | None:
@@ -52,7 +51,7 @@ def children_of_case(case: Case) -> Draft | None:
             draft.add(program.text_of[node], [edit])
     if not draft.children:
         return None
-    check_new_axis(case, draft.children[-1])
+    map_uses(case, draft, draft.children[-1])
     draft.new_parameters |= {"children", "aux", "_"}
     return draft
 
@@ -74,43 +73,3 @@ def check_other_objects(program: Program, definition: ast.ClassDef, attribute: s
                 f"Another `{definition.name}` is made on line {call.lineno}, and what its `{attribute}` holds is not "
                 f"known. Where it is always an array, return `{attribute}` among the children."
             )
-
-
-def check_new_axis(case: Case, field: tuple[str, str]) -> None:
-    """A child comes out of a map or scan with one more axis; refuse where a use might take it for the value itself."""
-    makers = [level.transform for level in case.leak.trace_stack if level.transform.rpartition(".")[2] in _AXIS_MAKERS]
-    if not makers:
-        return
-    place = case.leak.escaped
-    if place is None or not _only_mapped_again(case.program, place.line, case):
-        raise Refused(
-            f"`{field[0]}.{field[1]}` would come out of `{makers[-1]}` with one more axis, as the other arrays of the "
-            f"object do. Return it among the children, and index or broadcast it (`[:, None]`) where it is used."
-        )
-
-
-def _only_mapped_again(program: Program, line: int, case: Case) -> bool:
-    """Whether the object made on a line is only read in functions that are mapped over it."""
-    from jaxleak_magic.rewrite.call_sites import rows_of
-
-    place = case.leak.escaped
-    for node, text in program.text_of.items():
-        same = place is not None and (text.source.cell, text.source.file) == (place.cell, place.file)
-        if not same or not isinstance(node, ast.Assign) or not node.lineno <= line <= (node.end_lineno or line):
-            continue
-        if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
-            return False
-        target = node.targets[0]
-        owner = program.owner(target)
-        if owner is None or program.only_site(owner, target.id) is None:
-            return False
-        for load in program.loads(owner, target.id):
-            call = program.parent[load]
-            if isinstance(call, ast.Expr):
-                continue
-            if not isinstance(call, ast.Call) or load not in call.args or not isinstance(call.func, ast.Call):
-                return False
-            if not any(row.axes for row in rows_of(program.qualified(call.func.func) or "")):
-                return False
-        return True
-    return False

@@ -37,6 +37,7 @@ class Row:
         keeps_closures: whether JAX lets the callable close over values of an outer transform.
         methods: for a solver, method name -> number of positional arguments before the handed-on ones, or before the
             slot where ``slot_parameter`` is set.
+        silent: for a solver, methods that do not call the callable.
         floats_only: whether the handed-on operands must be floats where the call is differentiated.
         own_keywords: for ``operands``, the keywords that the function takes itself.
         hands_keywords: for ``operands``, whether it hands all other keywords on.
@@ -58,6 +59,7 @@ class Row:
     refuse_with: tuple[str, ...] = ()
     keeps_closures: bool = True
     methods: tuple[tuple[str, int], ...] = ()
+    silent: tuple[str, ...] = ()
     keywords_pass: bool = True
     floats_only: bool = False
     own_keywords: tuple[str, ...] = ()
@@ -68,6 +70,7 @@ class Row:
 
 _NUMBERS_OF_JIT = ("static_argnums", "donate_argnums")
 _SOLVER_METHODS = (("run", 1), ("init_state", 1), ("update", 2), ("optimality_fun", 1), ("l2_optimality_error", 1))
+_TRANSFORMATIONS = ("optax.GradientTransformation", "optax.GradientTransformationExtraArgs")
 _PROXIMAL_METHODS = (("run", 2), ("init_state", 2), ("update", 3), ("optimality_fun", 2), ("l2_optimality_error", 2))
 
 
@@ -105,6 +108,10 @@ ROWS: tuple[Row, ...] = (
     Row(("diffrax.ODETerm",), "term", 0, "vector_field", slot_parameter=2),
     Row(("diffrax.diffeqsolve",), "args_slot", 0, "terms", slot=("args", 6), slot_parameter=2),
     Row(("diffrax.*().step",), "args_slot", 0, "terms", slot=("args", 4), slot_parameter=2),
+    Row(_TRANSFORMATIONS, "solver", 0, "init", methods=(("init", 1),), silent=("update",), hands_keywords=True,
+        caches=False),
+    Row(_TRANSFORMATIONS, "solver", 1, "update", methods=(("update", 2),), silent=("init",), hands_keywords=True,
+        caches=False),
     Row(("equinox.nn.Lambda",), "bind", 0, "fn", keeps_closures=False),
     Row(("jax.tree.map", "jax.tree_util.tree_map"), "bind", 0, "f", caches=False),
     Row(("builtins.map", "builtins.filter", "functools.reduce"), "bind", 0, caches=False),

@@ -175,6 +175,10 @@ def _check_names(
                 continue
             raise Refused(f"`{node.id}` on line {node.lineno} would be moved, so the rewrite is not offered.")
         owner, now = program.owner(node), after.owner(partner)
+        if node in draft.rows:
+            if now is None or not isinstance(now.node, ast.Lambda) or now in pairs.values():
+                raise Refused(f"`{node.id}` on line {node.lineno} could not be mapped, so the rewrite is not offered.")
+            continue
         if owner is None or owner not in pairs:
             same = now is None or (node.id in variables and now.kind == "function")
         else:

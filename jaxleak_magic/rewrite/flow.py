@@ -35,6 +35,7 @@ class Use:
         keywords: whether a direct call names its arguments, so that the values must be named too.
         field_of: the class whose field takes the function (``field``).
         field_name: the field.
+        inside: full name of a function that has to be put around a bound expression, or None.
         cached: whether a trace of the function may be used again there, made with an older value.
         axes: axis of each value over which the call has to be mapped, None where it is not (``mapped``).
     """
@@ -49,6 +50,7 @@ class Use:
     field_name: str | None = None
     axes: tuple[int | None, ...] = ()
     cached: bool = False
+    inside: str | None = None
 
 
 @dataclass(frozen=True)
@@ -315,6 +317,10 @@ class Flow:
                 f"`{self.short(call.func)}` is called in a form that leaves no safe place for one more operand. "
                 f"Pass {self._values()} to it by hand and take it as a parameter of `{self.name}`."
             )
+        if row.way == "solver" and any(axis is not None for axis in self._axes(call)):
+            values = self._reach(call, may_map=True)
+            self.uses.append(Use("mapped", call, values, row, axes=self._axes(call)))
+            return
         self.uses.append(Use("call", call, self._reach(call), row, keywords=bool(others), cached=row.caches))
 
     def _check_options(self, row: Row, call: ast.Call | None) -> None:
@@ -344,6 +350,8 @@ class Flow:
         """A method call on a solver: it hands its further arguments to the function."""
         assert shape.solver is not None
         counts = dict(shape.solver.methods)
+        if attribute.attr in shape.solver.silent:
+            return
         call = self.program.parent[attribute]
         if not isinstance(call, ast.Call) or call.func is not attribute or attribute.attr not in counts or shape.many:
             raise Refused(
@@ -477,6 +485,10 @@ class Flow:
             raise self._derivative_rule(self.short(call.func.value), kind)
         definition = self.program.definition(call.func)
         if isinstance(definition, ast.ClassDef):
+            if shape.plain and is_nnx_module(self.program, definition) and stores_argument(definition, place):
+                self.keeps_closures = False
+                self.uses.append(Use("bind", node, self._reach(node), inside="flax.nnx.data"))
+                return
             attribute = field_for_argument(definition, place)
             if attribute is not None and (definition.name, attribute) in self.fields and shape.plain:
                 self.uses.append(Use("field", node, self._reach(node), field_of=definition, field_name=attribute))
@@ -568,6 +580,29 @@ class Flow:
             f"On line {node.lineno}, `{self.name}` is used in a way that is not understood well enough. "
             f"Give it the parameter {self._values()} and pass it wherever it is called."
         )
+
+
+def is_nnx_module(program: Program, definition: ast.ClassDef) -> bool:
+    """Whether a class is a module of flax.nnx, which treats an attribute as static unless ``nnx.data`` marks it."""
+    return any(program.qualified(base) == "flax.nnx.Module" for base in definition.bases)
+
+
+def stores_argument(definition: ast.ClassDef, place: int | str) -> bool:
+    """Whether the constructor does nothing with the argument at a position or keyword but store it in an attribute."""
+    init = next((s for s in definition.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
+    parameter = _parameter_for(init, place + 1 if isinstance(place, int) else place) if init is not None else None
+    if init is None or parameter is None:
+        return False
+    loads = [n for n in ast.walk(init) if isinstance(n, ast.Name) and n.id == parameter]
+    stores = [
+        s
+        for s in init.body
+        if isinstance(s, ast.Assign)
+        and len(s.targets) == 1
+        and isinstance(s.targets[0], ast.Attribute)
+        and s.value in loads
+    ]
+    return len(loads) == len(stores) == 1
 
 
 def field_for_argument(definition: ast.ClassDef, place: int | str) -> str | None:

@@ -56,6 +56,7 @@ class Draft:
         registered: classes that became pytrees.
         renamed_parameters: functions of which an unused parameter took the value's name.
         variables: names that became arguments beside those of the case.
+        rows: names that mean one row of what they meant, inside of a new mapped lambda.
     """
 
     edits: dict[Text, list[TextEdit]] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Draft:
     renamed_parameters: list[FunctionNode] = field(default_factory=list)
     registered: list[ast.ClassDef] = field(default_factory=list)
     variables: list[str] = field(default_factory=list)
+    rows: list[ast.Name] = field(default_factory=list)
 
     def add(self, text: Text, edits: Sequence[TextEdit]) -> None:
         """Take up edits of one text."""
@@ -442,7 +444,10 @@ class Lift:
                 )
             self._check_bound_early(flow)
             values = ", ".join(names if place == "first" else named)
-            self.draft.add(text, insertions.wrap(text, use.node, f"{partial}(", f", {values})"))
+            opening = self._opening_around(use)
+            self.draft.add(
+                text, insertions.wrap(text, use.node, f"{opening}{partial}(", f", {values})" + ")" * bool(opening))
+            )
             self.draft.bound = True
             if use.kind == "field" and use.field_of is not None and use.field_name is not None:
                 self._make_child(use.field_of, use.field_name, flow)
@@ -473,10 +478,24 @@ class Lift:
             else:
                 self.draft.add(text, insertions.append_arguments(text, use.node, names))
 
+    def _opening_around(self, use: Use) -> str:
+        """What is written before a bound expression, such as ``nnx.data(``, or nothing."""
+        if use.inside is None:
+            return ""
+        if (spelled := self.program.spelling(use.inside, use.node)) is None:
+            raise Refused(f"`{use.inside}` cannot be reached by a name here. Import it, and mark the bound function.")
+        return f"{spelled}("
+
     def _map_call(self, use: Use, place: str, flow: Flow) -> None:
         """Map a call outside of the transform over the rows of the values."""
         assert isinstance(use.node, ast.Call)
         text, vmap = self.program.text_of[use.node], self.program.spelling("jax.vmap", use.node)
+        if vmap is not None and place == "keyword" and len(use.axes) == 1:
+            (name,), (value,), (axis,) = flow.variables, use.values, use.axes
+            axes = f", in_axes={axis}" if axis else ""
+            self.draft.add(text, insertions.wrap(text, use.node, f"{vmap}(lambda {name}: ", f"{axes})({value})"))
+            self.draft.add(text, insertions.append_keywords(text, use.node, [f"{name}={name}"]))
+            return
         if vmap is None or place != "last":
             raise Refused(
                 f"{listed(flow.variables)} has one value for each mapped row. Map the call of `{flow.name}` on line "
@@ -645,10 +664,13 @@ class Lift:
     def _make_child(self, definition: ast.ClassDef, attribute: str, flow: Flow) -> None:
         if (definition.name, attribute) in self.draft.children:
             return
+        edits = move_to_children(self.program, definition, attribute)
+        if not edits:
+            return  # it is a child already
         self.draft.children.append((definition.name, attribute))
         self._check_other_objects(definition, attribute, flow)
         self.draft.new_parameters |= {"children", "aux", "_"}
-        for node, edit in move_to_children(self.program, definition, attribute):
+        for node, edit in edits:
             self.draft.add(self.program.text_of[node], [edit])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from jaxleak_magic.rewrite.appended_child import AppendedChild, Plain
 from jaxleak_magic.rewrite.insertions import replace
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
@@ -113,23 +114,30 @@ def move_to_children(program: Program, definition: ast.ClassDef, attribute: str)
     declared = _declared_static(program, definition, attribute)
     if declared is not None:
         return declared
-    pair = _flatten_pair(program, definition)
-    if pair is None:
+    functions = _flatten_functions(program, definition)
+    if functions is None:
         raise Refused(
             f"How `{definition.name}` is registered as a pytree is not understood well enough. "
             f"Return `{attribute}` among the children in its flatten function, and take it from there in unflatten."
         )
-    return _move(program, definition, attribute, pair)
+    pair = _pair(*functions)
+    fields = constructor_fields(definition)
+    moved = _move(program, definition, attribute, pair, fields) if pair is not None and fields is not None else None
+    if moved is not None:
+        return moved
+    parameters = [parameter for parameter, _ in fields] if fields is not None else None
+    return AppendedChild(program, definition, attribute, *functions, parameters).edits()
 
 
-def _flatten_pair(program: Program, definition: ast.ClassDef) -> _Pair | None:
+def _flatten_functions(program: Program, definition: ast.ClassDef) -> tuple[Plain, Plain, int] | None:
+    """Flatten, unflatten, and how many parameters unflatten has before the aux data; None where it is not found."""
     methods = {s.name: s for s in definition.body if isinstance(s, ast.FunctionDef)}
     for decorator in definition.decorator_list:
         if program.qualified(decorator) == "jax.tree_util.register_pytree_node_class":
             flatten, unflatten = methods.get("tree_flatten"), methods.get("tree_unflatten")
             if flatten is None or unflatten is None or len(unflatten.args.args) != 3:
                 return None
-            return _pair(flatten, unflatten, skip=1)
+            return flatten, unflatten, 1
     owner = program.scope_at[definition]
     for load in program.loads(owner, definition.name):
         call = program.parent[load]
@@ -144,7 +152,7 @@ def _flatten_pair(program: Program, definition: ast.ClassDef) -> _Pair | None:
             if isinstance(flatten, ast.Lambda | ast.FunctionDef) and isinstance(
                 unflatten, ast.Lambda | ast.FunctionDef
             ):
-                return _pair(flatten, unflatten, skip=0)
+                return flatten, unflatten, 0
     return None
 
 
@@ -167,21 +175,15 @@ def _pair(flatten: ast.Lambda | ast.FunctionDef, unflatten: ast.Lambda | ast.Fun
     return _Pair(flattened, flatten.args.args[0].arg, rebuilt, unflatten, aux, children)
 
 
-def _move(program: Program, definition: ast.ClassDef, attribute: str, pair: _Pair) -> list[tuple[ast.AST, TextEdit]]:
-    fields = constructor_fields(definition)
-    if fields is None:
-        raise Refused(
-            f"The constructor of `{definition.name}` does more than store its arguments. "
-            f"Return `{attribute}` among the children in its flatten function, and take it from there in unflatten."
-        )
+def _move(
+    program: Program, definition: ast.ClassDef, attribute: str, pair: _Pair, fields: list[tuple[str, str]]
+) -> list[tuple[ast.AST, TextEdit]] | None:
+    """The edits, with all children in the constructor's order; None where the functions are not of the plain form."""
     attributes = [name for _, name in fields]
     children = _attributes(pair.flattened.elts[0], pair.flatten_argument, attributes, None)
     aux = _attributes(pair.flattened.elts[1], pair.flatten_argument, attributes, attributes)
     if children is None or aux is None:
-        raise Refused(
-            f"The flatten function of `{definition.name}` returns more than plain attributes. "
-            f"Return `{attribute}` among the children, and take it from there in unflatten."
-        )
+        return None
     if attribute in children:
         return []
     whole_object = isinstance(pair.flattened.elts[1], ast.Name)
@@ -192,10 +194,7 @@ def _move(program: Program, definition: ast.ClassDef, attribute: str, pair: _Pai
         )
     order = _rebuilt_order(program, pair, children, aux, whole_object, definition)
     if order != attributes:
-        raise Refused(
-            f"The unflatten function of `{definition.name}` is not understood well enough. "
-            f"Return `{attribute}` among the children, and take it from there in unflatten."
-        )
+        return None
     new_children = [name for name in attributes if name in children or name == attribute]
     new_aux = [name for name in aux if name != attribute]
     text = program.text_of[pair.flattened]
@@ -326,9 +325,21 @@ def _declared_static(
         match statement:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as value) if name == attribute:
                 return _without_static(program, statement, value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=None) if name == attribute:
+                if _all_fields_are_children(program, definition):
+                    return []
             case _:
                 continue
     return _moved_in_lists(program, definition, attribute)
+
+
+def _all_fields_are_children(program: Program, definition: ast.ClassDef) -> bool:
+    """Whether every field of a class that is not declared static is a child."""
+    names = {program.qualified(base) for base in definition.bases}
+    names |= {program.qualified(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list}
+    return not names.isdisjoint(
+        ("equinox.Module", "flax.struct.dataclass", "flax.struct.PyTreeNode", "chex.dataclass", "typing.NamedTuple")
+    )
 
 
 def _without_static(
@@ -407,7 +418,7 @@ def _sequence(like: ast.List | ast.Tuple, items: list[str]) -> str:
 
 def is_registered(program: Program, definition: ast.ClassDef) -> bool:
     """Whether a class is a pytree as far as the texts show."""
-    if _flatten_pair(program, definition) is not None:
+    if _flatten_functions(program, definition) is not None:
         return True
     names = {program.qualified(d.func if isinstance(d, ast.Call) else d) for d in definition.decorator_list}
     for decorator in definition.decorator_list:

@@ -148,6 +148,50 @@ def outer(scale, rows):
         variables=("scale",),
     ),
     Example(
+        "an optax transformation takes the value at each update, after a vmap one for each row",
+        _IMPORTS
+        + """\
+import optax
+
+zoo = {}
+
+def shrinking(radius):
+    def update(updates, state, params=None):
+        return updates * radius, state
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+def trial(radius, g):
+    zoo["tx"] = shrinking(radius)
+    return zoo["tx"].update(g, zoo["tx"].init(g))[0]
+
+radii = jnp.ones(2)
+steps = jax.vmap(trial, in_axes=(0, None))(radii, radii)
+zoo["tx"].update(radii, zoo["tx"].init(radii))[0]
+""",
+        _IMPORTS
+        + """\
+import optax
+
+zoo = {}
+
+def shrinking(radius):
+    def update(updates, state, params=None, *, radius):
+        return updates * radius, state
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+def trial(radius, g):
+    zoo["tx"] = shrinking(radius)
+    return zoo["tx"].update(g, zoo["tx"].init(g), radius=radius)[0]
+
+radii = jnp.ones(2)
+steps = jax.vmap(trial, in_axes=(0, None))(radii, radii)
+jax.vmap(lambda radius: zoo["tx"].update(radii, zoo["tx"].init(radii), radius=radius))(radii)[0]
+""",
+        function="update",
+        variables=("radius",),
+        transforms=("vmap",),
+    ),
+    Example(
         "the function inside is given to odeint, that around it only to grad",
         _IMPORTS
         + """\

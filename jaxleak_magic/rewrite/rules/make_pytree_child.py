@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from jaxleak_magic.rewrite.aux_data import check_new_axis, children_of_case
+from jaxleak_magic.rewrite.aux_data import children_of_case
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.pytree_classes import class_named
 from jaxleak_magic.rewrite.refusing import listed
+from jaxleak_magic.rewrite.rows import map_uses
 from jaxleak_magic.rewrite.rules import Example, Rule
 
 
@@ -18,7 +19,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
             return None
         if not case.lifted.children:
             return None
-        check_new_axis(case, case.lifted.children[0])
+        map_uses(case, case.lifted, case.lifted.children[0])
         fields = listed([f"{owner}.{attribute}" for owner, attribute in case.lifted.children])
         title = f"{case.lift_title}, bound with `jax.tree_util.Partial`, and make {fields} a pytree child"
         return title, case.lifted
@@ -140,7 +141,98 @@ _, path = jax.lax.scan(step, start, observations)
 path.logits - path.logz
 """
 
+_VARS = """\
+import jax
+
+class Normalish:
+    def __init__(self, loc, scale=None):
+        self.loc = loc
+        self.scale = jax.numpy.ones_like(loc) if scale is None else scale
+
+def flat(d):
+    extra = {k: v for k, v in vars(d).items() if k != "loc"}
+    return (d.loc,), tuple(extra.items())
+
+def unflat(aux, children):
+    d = object.__new__(Normalish)
+    d.loc = children[0]
+    d.__dict__.update(dict(aux))
+    return d
+
+jax.tree_util.register_pytree_node(Normalish, flat, unflat)
+policy = jax.jit(lambda obs: Normalish(0.1 * obs))(2.0)
+"""
+
+_DICT = """\
+import jax
+
+@jax.tree_util.register_pytree_node_class
+class Beam:
+    def __init__(self, x, label, gain):
+        self.x, self.label, self.gain = x, label, gain
+
+    def tree_flatten(self):
+        children = (self.x,)
+        aux_data = {"label": self.label, "gain": self.gain}
+        return children, aux_data
+
+    @classmethod
+    def tree_unflatten(cls, aux_data, children):
+        return cls(*children, **aux_data)
+
+beam = jax.jit(lambda x: Beam(x, "a", 2 * x))(1.0)
+"""
+
+_UNPACKED = """\
+import jax
+
+class Beam:
+    def __init__(self, x, label, gain):
+        self.x, self.label, self.gain = x, label, gain
+
+def flatten(beam):
+    return (beam.x,), (beam.gain, beam.label)
+
+def unflatten(aux, children):
+    (x,) = children
+    gain, label = aux
+    return Beam(x, label, gain)
+
+jax.tree_util.register_pytree_node(Beam, flatten, unflatten)
+beam = jax.jit(lambda x: Beam(x, "a", 2 * x))(1.0)
+"""
+
 EXAMPLES = (
+    Example(
+        "aux data that is all of vars but some names",
+        _VARS,
+        _VARS.replace('k != "loc"', 'k not in ("loc", "scale")')
+        .replace("(d.loc,)", "(d.loc, d.scale)")
+        .replace("    d.__dict__", "    d.scale = children[1]\n    d.__dict__"),
+        fields=(("Normalish", "scale"),),
+    ),
+    Example(
+        "aux data in a dict, given to the constructor by name",
+        _DICT,
+        _DICT.replace("(self.x,)", "(self.x, self.gain)")
+        .replace(', "gain": self.gain', "")
+        .replace("cls(*children, **aux_data)", "cls(*children[:-1], gain=children[-1], **aux_data)"),
+        fields=(("Beam", "gain"),),
+    ),
+    Example(
+        "children and aux data that are unpacked",
+        _UNPACKED,
+        _UNPACKED.replace("(beam.x,), (beam.gain, beam.label)", "(beam.x, beam.gain), (beam.label,)")
+        .replace("(x,) = children", "x, gain = children")
+        .replace("gain, label = aux", "(label,) = aux"),
+        fields=(("Beam", "gain"),),
+    ),
+    Example(
+        "an unflatten function that does something else",
+        _UNPACKED.replace("gain, label = aux", "gain, label = sorted(aux)"),
+        refusal="is not understood well enough",
+        fields=(("Beam", "gain"),),
+    ),
     Example(
         "an object of a plain class in aux data: its class is registered, and it becomes a child",
         _KERNEL,
@@ -174,8 +266,18 @@ EXAMPLES = (
         fields=(("Normal", "scale"),),
     ),
     Example(
-        "a child that would come out of scan with one more axis",
+        "a child that comes out of scan with one more axis, used with another field: mapped over the rows",
         _SCAN,
+        _SCAN.replace("(self.logits,), self.logz", "(self.logits, self.logz), None")
+        .replace("cls(children[0], aux)", "cls(*children)")
+        .replace("path.logits - path.logz", "jax.vmap(lambda path: path.logits - path.logz)(path)"),
+        fields=(("Posterior", "logz"),),
+        transforms=("scan",),
+        escaped_line=18,
+    ),
+    Example(
+        "a child that comes out of scan with one more axis, and a use that may mean anything",
+        _SCAN.replace("path.logits - path.logz", "jax.numpy.dot(path.logits, path.logz)"),
         refusal="one more axis",
         fields=(("Posterior", "logz"),),
         transforms=("scan",),

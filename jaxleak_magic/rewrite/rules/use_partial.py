@@ -78,6 +78,69 @@ def filtered(gain, drive):
         variables=("gain",),
     ),
     Example(
+        "a function that a flax.nnx module keeps, where only nnx.data is no static attribute",
+        """\
+import jax
+from flax import nnx
+
+class Unit(nnx.Module):
+    def __init__(self, act):
+        self.w = nnx.Param(jax.numpy.float32(2.0))
+        self.act = act
+
+@nnx.vmap
+def build(slope):
+    return Unit(act=lambda v: slope * v)
+""",
+        """\
+import jax
+from flax import nnx
+
+class Unit(nnx.Module):
+    def __init__(self, act):
+        self.w = nnx.Param(jax.numpy.float32(2.0))
+        self.act = act
+
+@nnx.vmap
+def build(slope):
+    return Unit(act=nnx.data(jax.tree_util.Partial(lambda slope, v: slope * v, slope)))
+""",
+        function="<lambda>",
+        variables=("slope",),
+    ),
+    Example(
+        "a field of an equinox module, which is a child already",
+        """\
+import equinox as eqx
+import jax
+
+class Layer(eqx.Module):
+    act: object
+
+@eqx.filter_jit
+def build(slope):
+    def act(v):
+        return slope * v
+    return Layer(act)
+""",
+        """\
+import equinox as eqx
+import jax
+
+class Layer(eqx.Module):
+    act: object
+
+@eqx.filter_jit
+def build(slope):
+    def act(slope, v):
+        return slope * v
+    return Layer(jax.tree_util.Partial(act, slope))
+""",
+        function="act",
+        variables=("slope",),
+        fields=(("Layer", "act"),),
+    ),
+    Example(
         "a value that changes after the function was made",
         """\
 import equinox as eqx
