@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jaxleak_magic.rewrite.call_sites import Row, rows_of
+from jaxleak_magic.rewrite.float_arguments import Element, is_used_as_number, picked_element
 from jaxleak_magic.rewrite.locations import Location, location_of
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.reaching import Reach, Reached
@@ -108,6 +109,7 @@ class Flow:
     stores: list[Location] = field(default_factory=list)
     keeps_closures: bool = True
     reached: list[Reached] = field(default_factory=list)
+    elements: dict[str, Element] = field(default_factory=dict)
     _seen: set[ast.AST] = field(default_factory=set)
 
     @property
@@ -274,13 +276,6 @@ class Flow:
             self.keeps_closures = False
         if self.no_pytrees:
             raise self.no_argument(call)
-        if row.floats_only and self.no_floats and not self.probing:
-            raise Refused(
-                f"`{self.short(call.func)}` takes only floating-point arguments where it is differentiated, and "
-                f"{listed(sorted(self.no_floats))} may be an integer. Compute what `{self.name}` needs of it as a "
-                "float "
-                f"before the call, and pass that."
-            )
         self._check_options(row, call)
         if row.way == "calls":
             self._value(call, replace(shape, wrappers=(*shape.wrappers, (row, call))))
@@ -321,7 +316,31 @@ class Flow:
             values = self._reach(call, may_map=True)
             self.uses.append(Use("mapped", call, values, row, axes=self._axes(call)))
             return
-        self.uses.append(Use("call", call, self._reach(call), row, keywords=bool(others), cached=row.caches))
+        values = self._as_floats(call, self._reach(call)) if row.floats_only else self._reach(call)
+        self.uses.append(Use("call", call, values, row, keywords=bool(others), cached=row.caches))
+
+    def _as_floats(self, call: ast.Call, values: tuple[str, ...]) -> tuple[str, ...]:
+        """The values for a call that differentiates its arguments, which must be floats there."""
+        if self.probing:
+            return values
+        return tuple(
+            self._as_float(call, variable, value) if variable in self.no_floats else value
+            for variable, value in zip(self.variables, values, strict=True)
+        )
+
+    def _as_float(self, call: ast.Call, variable: str, value: str) -> str:
+        as_array = self.program.spelling("jax.numpy.asarray", call)
+        if as_array is not None and is_used_as_number(self.program, self.function, variable):
+            return f"{as_array}({value}, float)"
+        element = picked_element(self.program, self.function, variable)
+        if element is not None and value == variable and (element.is_float or as_array is not None):
+            self.elements[variable] = element
+            return element.text if element.is_float else f"{as_array}({element.text}, float)"
+        raise Refused(
+            f"`{self.short(call.func)}` takes only floating-point arguments where it is differentiated, and "
+            f"`{variable}` may be an integer. Compute what `{self.name}` needs of it as a float before the call, and "
+            f"pass that."
+        )
 
     def _check_options(self, row: Row, call: ast.Call | None) -> None:
         if call is None or row.names[0] == "functools.partial":

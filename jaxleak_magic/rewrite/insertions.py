@@ -99,6 +99,20 @@ def replace(text: Text, node: ast.AST, new: str) -> list[TextEdit]:
     return [TextEdit(text.start(node), text.stop(node), 0, new)]
 
 
+def delete_statement(text: Text, statement: ast.stmt) -> TextEdit:
+    """Take out a statement with its whole line.
+
+    Raises:
+        Unreadable: where other code stands on its line.
+    """
+    start, stop = text.start(statement), text.stop(statement)
+    indent = text.indent_of_line(start)
+    line_end = re.compile(r"[ \t]*(?:#[^\r\n]*)?(\r\n|\r|\n|$)").match(text.masked, stop)
+    if indent is None or line_end is None:
+        raise Unreadable("A statement that is not needed any more shares its line with others.")
+    return TextEdit(start - len(indent), line_end.end(), 0, "")
+
+
 # -- positions -------------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,7 @@ class Lift:
         no_floats: variables that are not certainly of a floating dtype.
         no_pytrees: variables whose objects JAX would not take as an argument.
         only_leaking: refuse where JAX lifts the closures of all places where the function is used itself.
+        draft: takes the edits; None makes a new one.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Lift:
         no_floats: frozenset[str] = frozenset(),
         no_pytrees: frozenset[str] = frozenset(),
         only_leaking: bool = False,
+        draft: Draft | None = None,
     ) -> None:
         self.program = program
         self.function = function
@@ -108,7 +110,7 @@ class Lift:
         self.no_pytrees = no_pytrees & frozenset(self.variables)
         self.only_leaking = only_leaking
         self.lifted_variables: dict[FunctionNode, list[str]] = {}
-        self.draft = Draft()
+        self.draft = draft or Draft()
 
     def run(self) -> Draft:
         """The edits.
@@ -128,12 +130,12 @@ class Lift:
             del waiting[function]
             self.draft.lifted.append(function)
             flow = self._flow(function, variables)
-            self._emit(flow)
+            self.emit(flow)
             returns += [r.returned for r in flow.reached if r.returned is not None]
             self.draft.kept_values.update(each.text for each in flow.reached)
             for carrier in flow.carriers:
                 self._carry(carrier, flow, waiting)
-        self._emit_returns(returns)
+        self.emit_returns(returns)
         return self.draft
 
     def _carry(self, carrier: FunctionNode, flow: Flow, waiting: dict[FunctionNode, list[str]]) -> None:
@@ -296,7 +298,8 @@ class Lift:
 
     # -- edits ------------------------------------------------------------------------------------------------------
 
-    def _emit(self, flow: Flow) -> None:
+    def emit(self, flow: Flow) -> None:
+        """Add the edits at a function's head and at its uses to the draft."""
         function = flow.function
         text = self.program.text_of[function]
         uses = flow.uses
@@ -318,19 +321,36 @@ class Lift:
                 f"`{flow.name}` is bound in one place and needs one value for each mapped row in another. "
                 f"Pass {listed(flow.variables)} by hand."
             )
+        parameters = self._parameters(flow)
         arguments = function.args
         if binds and all(use.direct and use.row is None for use in others) and not _numbered(function):
-            self.draft.add(text, insertions.prepend_parameters(text, function, flow.variables))
+            self.draft.add(text, insertions.prepend_parameters(text, function, parameters))
             place = "first"
         elif arguments.defaults or arguments.vararg or arguments.kwonlyargs or arguments.kwarg:
-            self.draft.add(text, insertions.append_keyword_only(text, function, flow.variables))
+            self.draft.add(text, insertions.append_keyword_only(text, function, parameters))
             place = "keyword"
         else:
-            self.draft.add(text, insertions.append_parameters(text, function, flow.variables))
+            self.draft.add(text, insertions.append_parameters(text, function, parameters))
             place = "last"
         axes: list[ast.AST] = []
         for use in uses:
             self._emit_use(use, place, flow, axes)
+
+    def _parameters(self, flow: Flow) -> list[str]:
+        """Names of the new parameters: the variables', but for an element that is passed instead of its index."""
+        if not flow.elements:
+            return list(flow.variables)
+        if any(use.kind != "call" or use.row is None or not use.row.floats_only for use in flow.uses):
+            raise Refused(
+                f"`{flow.name}` is used in several ways, of which one takes only floats. Compute what it needs of "
+                f"{listed(sorted(flow.elements))} before the calls, and pass that."
+            )
+        for element in flow.elements.values():
+            self.draft.variables.append(element.parameter)
+            for node in element.nodes:
+                text = self.program.text_of[node]
+                self.draft.add(text, insertions.replace(text, node, element.parameter))
+        return [flow.elements[v].parameter if v in flow.elements else v for v in flow.variables]
 
     # -- a slot for arguments ---------------------------------------------------------------------------------------
 
@@ -611,7 +631,7 @@ class Lift:
                 case _:
                     pass
 
-    def _emit_returns(self, returns: Sequence[Return]) -> None:
+    def emit_returns(self, returns: Sequence[Return]) -> None:
         """Let functions return values that are needed after their call, and bind them there."""
         for function in dict.fromkeys(r.function for r in returns):
             wanted = list(dict.fromkeys(r for r in returns if r.function is function))

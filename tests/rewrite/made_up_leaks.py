@@ -26,6 +26,7 @@ def made_up_leak(
     transforms: tuple[str, ...] = ("jit",),
     escaped_line: int | None = None,
     others: tuple[SourceText, ...] = (),
+    stored_line: int | None = None,
 ) -> Leak:
     """A leak through the one function of this name that closes over the variables."""
     captured: tuple[FunctionFact, ...] = ()
@@ -43,7 +44,8 @@ def made_up_leak(
     facts = LeakFacts(captured, variables, tuple(ClassFact(*field, None) for field in fields), bool(fields))
     stack = tuple(TraceLevel(name, None, None, None) for name in transforms)
     escaped = Place(source.cell, source.file, escaped_line) if escaped_line else None
+    stored = Place(source.cell, source.file, stored_line) if stored_line else None
     variable = variables[0] if variables else fields[0][1] if fields else None
     words = Explanation("", "", "", "")
     tracer = TracerInfo("Tracer", dtype, (), dtype)
-    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, None, escaped, None, (), words, facts=facts)
+    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, stored, escaped, None, (), words, facts=facts)

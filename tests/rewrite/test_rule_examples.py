@@ -18,7 +18,8 @@ NAMES = [f"{rule.id}: {example.shows}" for rule, example in EXAMPLES]
 def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ...]:
     """What is proposed for an example's text, which may stand some lines lower than the example says."""
     source = SourceText(text, file="cell.py")
-    line = example.escaped_line and example.escaped_line + more_lines
+    escaped_line = example.escaped_line and example.escaped_line + more_lines
+    stored_line = example.stored_line and example.stored_line + more_lines
     leak = made_up_leak(
         source,
         example.function,
@@ -26,7 +27,8 @@ def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ..
         example.fields,
         example.dtype,
         example.transforms,
-        line,
+        escaped_line,
+        stored_line=stored_line,
     )
     return propose_fixes(leak, [source], source)
 

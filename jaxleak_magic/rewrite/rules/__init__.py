@@ -26,6 +26,7 @@ class Example:
         dtype: dtype of the leaked value.
         transforms: the user's transforms around the value, outermost first.
         escaped_line: line of the transform that ended, or None.
+        stored_line: line of the statement that stored the value, or None.
     """
 
     shows: str
@@ -38,6 +39,7 @@ class Example:
     dtype: str = "float32"
     transforms: tuple[str, ...] = ("jit",)
     escaped_line: int | None = None
+    stored_line: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def all_rules() -> tuple[Rule, ...]:
     from jaxleak_magic.rewrite.rules import (
         lift_closure_to_argument,
         make_pytree_child,
+        setting_to_argument,
         use_library_transform,
         use_partial,
     )
@@ -76,5 +79,6 @@ def all_rules() -> tuple[Rule, ...]:
         make_pytree_child.RULE,
         use_partial.RULE,
         lift_closure_to_argument.RULE,
+        setting_to_argument.RULE,
         use_library_transform.RULE,
     )

@@ -258,7 +258,51 @@ def outer(x):
         variables=("seen",),
     ),
     Example(
-        "an integer for odeint, which differentiates its arguments",
+        "an integer that is only a number, for odeint, which differentiates its arguments: a float of its value",
+        _IMPORTS
+        + """\
+def endpoint(y0, power):
+    def rhs(y, t):
+        return -y / (1 + power)
+    return odeint(rhs, y0, times)[-1]
+""",
+        _IMPORTS
+        + """\
+def endpoint(y0, power):
+    def rhs(y, t, power):
+        return -y / (1 + power)
+    return odeint(rhs, y0, times, jnp.asarray(power, float))[-1]
+""",
+        function="rhs",
+        variables=("power",),
+        dtype="int32",
+    ),
+    Example(
+        "an index for odeint: the element that it picks is passed",
+        _IMPORTS
+        + """\
+RATES = jnp.array([0.2, 0.5])
+
+def endpoint(y0, species):
+    def rhs(y, t):
+        return -RATES[species] * y
+    return odeint(rhs, y0, times)[-1]
+""",
+        _IMPORTS
+        + """\
+RATES = jnp.array([0.2, 0.5])
+
+def endpoint(y0, species):
+    def rhs(y, t, rate):
+        return -rate * y
+    return odeint(rhs, y0, times, RATES[species])[-1]
+""",
+        function="rhs",
+        variables=("species",),
+        dtype="int32",
+    ),
+    Example(
+        "an integer power for odeint, which differentiates its arguments",
         _IMPORTS
         + """\
 def endpoint(y0, power):
