@@ -1,7 +1,7 @@
 """What a check costs, side by side in one run: to a leak's report, on clean cells, on loading, and what it leaves.
 
     python benchmarks/detection.py                     every part, two to five minutes on two cores
-    python benchmarks/detection.py --part clean        leaking | clean | load | growth
+    python benchmarks/detection.py --part clean        leaking | clean | recording | load | growth
     python benchmarks/detection.py --objects 300000    the same with more data in the notebook
 
 All figures are medians of ``--repeat`` rounds; in each round every variant runs once, one after the other, in the same
@@ -243,7 +243,7 @@ def clean(repeat: int) -> None:
 
 def clean_cell(setup: str, text: str, repeat: int) -> None:
     code, namespace = after_setup(setup, text)
-    plain, theirs, kept, theirs_cold, default = (Series() for _ in range(5))
+    plain, theirs, kept, fast, theirs_cold, default = (Series() for _ in range(6))
 
     def plainly() -> None:
         exec(code, namespace)
@@ -256,7 +256,12 @@ def clean_cell(setup: str, text: str, repeat: int) -> None:
         assert report.outcome == "clean", report
         assert not report.leaks, report
 
-    warm = [(plain, plainly), (theirs, jaxs_check), (kept, lambda: ours(retrace=False))]
+    warm = [
+        (plain, plainly),
+        (fast, lambda: ours(fast=True)),
+        (theirs, jaxs_check),
+        (kept, lambda: ours(retrace=False)),
+    ]
     for round_ in range(repeat + 1):
         for series, action in warm[:: 1 if round_ % 2 else -1]:
             action()  # makes it warm under the very same flags
@@ -266,9 +271,10 @@ def clean_cell(setup: str, text: str, repeat: int) -> None:
         cold()
         theirs_cold.measure(jaxs_check)
         plainly()
-    for series in (plain, theirs, kept, theirs_cold, default):
+    for series in (plain, theirs, kept, fast, theirs_cold, default):
         del series.seconds[0], series.compiled[0]  # imports, first use
     print(f"    plain, warm                     {plain}")
+    print(f"    ours with --fast, warm          {fast}   {against(fast, plain)} to plain")
     print(f"    checking_leaks(), warm          {theirs}")
     print(f"    ours with --keep-caches, warm   {kept}   {against(kept, theirs)} to checking_leaks() warm")
     print(f"    checking_leaks(), cold          {theirs_cold}")
@@ -280,6 +286,29 @@ def after_setup(setup: str, text: str) -> tuple[CodeType, dict[str, Any]]:
     namespace: dict[str, Any] = {}
     exec(compiled_cell(IMPORTS + setup), namespace)
     return compiled_cell(text), namespace
+
+
+def recording(repeat: int) -> None:
+    """What it costs to record where tracers were made that carry no line themselves."""
+    import functools
+
+    from jaxleak_magic.detect.census import Census
+
+    print("\nTrace-heavy clean cells, checked with and without recording the lines of tracers, cold caches")
+    start = Census.start
+    for name, (setup, text) in CLEAN.items():
+        code, namespace = after_setup(setup, IMPORTS + text)
+        without, recorded = Series(), Series()
+        for round_ in range(repeat + 1):
+            for series, lines in ((without, False), (recorded, True))[:: 1 if round_ % 2 else -1]:
+                Census.start = functools.partialmethod(start, lines=lines)  # type: ignore[assignment]
+                try:
+                    cold()
+                    series.measure(lambda: checked(code, text, namespace))  # noqa: B023
+                finally:
+                    Census.start = start
+        del without.seconds[0], recorded.seconds[0]
+        print(f"  {name:28} without {without}   with {recorded}   {against(recorded, without)}")
 
 
 _LOAD = """
@@ -356,7 +385,13 @@ def ballast(objects: int) -> list[Any]:
     return [{"key": [number]} for number in range(objects // 2)]
 
 
-PARTS: dict[str, Callable[[int], None]] = {"leaking": leaking, "clean": clean, "load": load, "growth": growth}
+PARTS: dict[str, Callable[[int], None]] = {
+    "leaking": leaking,
+    "clean": clean,
+    "recording": recording,
+    "load": load,
+    "growth": growth,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -47,6 +47,7 @@ class StoryFacts:
     library: str | None = None
     earlier: bool = False
     check_at: str | None = None
+    history: bool = False
 
 
 def explain(facts: StoryFacts) -> Explanation:
@@ -60,7 +61,8 @@ def _what(facts: StoryFacts) -> str:
     if facts.verdict == "library_cache":
         return f"A cache of {facts.library or 'JAX'} still holds {name}, a traced value of {transform}."
     if facts.verdict == "exception":
-        return f"A stored exception still holds {name}, a traced value of {transform}."
+        what = "A kept frame" if facts.mechanism == "debugger_or_ipython" else "A stored exception"
+        return f"{what} still holds {name}, a traced value of {transform}."
     if facts.verdict == "transient":
         return f"A function that is still running holds {name}, a traced value of {transform}."
     if facts.mechanism == "closure_over_outer_transform":
@@ -88,7 +90,7 @@ def _where(facts: StoryFacts) -> str:
     text = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else "".join(parts)
     text = text or "the lines could not be determined"
     unit = _unit(places[0]) if together else ""
-    text = f"In {unit}, {text}." if unit else f"{text[0].upper()}{text[1:]}."
+    text = f"In {unit}, {text}." if unit else f"{_capital(text)}."
     before = " That was in an earlier run, which was not checked." if facts.earlier else ""
     keeper = f" Now {facts.keeper} keeps it." if facts.keeper else ""
     return text + before + keeper
@@ -96,7 +98,7 @@ def _where(facts: StoryFacts) -> str:
 
 def _why(facts: StoryFacts) -> str:
     meaning = _MEANING.get(_base(facts), f"inside {_transform(facts)} a value is a placeholder and no array")
-    tail = f"{meaning[0].upper()}{meaning[1:]}; after the transform has ended it means nothing any more."
+    tail = f"{_capital(meaning)}; after the transform has ended it means nothing any more."
     return f"{_cause(facts)} {tail}"
 
 
@@ -130,9 +132,15 @@ def _cause(facts: StoryFacts) -> str:
         "global_write": f"A function that is transformed assigned the global variable {keeper}.",
         "nonlocal_write": f"A function that is transformed assigned {name}, a variable of the function around it.",
         "jax_internal_cache": "Only a cache of JAX itself holds it; your program cannot reach it.",
-        "debugger_or_ipython": "A debugger or trace function keeps the frames of functions that have returned.",
+        "debugger_or_ipython": f"IPython keeps the value of a cell's last line in `Out` and `_`, and that is {name}."
+        if facts.history
+        else f"{_capital(keeper)} keeps frames of functions that have returned, as a debugger or trace function does.",
     }
-    return causes.get(facts.mechanism, f"{keeper[0].upper()}{keeper[1:]} keeps {name}.")
+    return causes.get(facts.mechanism, f"{_capital(keeper)} keeps {name}.")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _how(facts: StoryFacts) -> str:
@@ -155,7 +163,9 @@ def _how(facts: StoryFacts) -> str:
         "an argument.",
         "exception_traceback": "Nothing to mend in the code; drop the stored exception to free the memory.",
         "jax_internal_cache": "Nothing to mend.",
-        "debugger_or_ipython": "Check again without the debugger.",
+        "debugger_or_ipython": f"Let the cell end with a result that the transform returned, not with {name}."
+        if facts.history
+        else "Nothing to mend in the code; check again without the debugger or trace function.",
     }
     way = ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
     return f"{way} To see the rest of the story, put %%leakcheck on {facts.check_at}." if facts.check_at else way

@@ -18,6 +18,7 @@ from jaxleak_magic.diagnose.referrers import (
     owner_by_file_or_module,
     owner_of_module,
     owner_of_step,
+    plumbing_classes,
 )
 from jaxleak_magic.heap import Path, Root, Step, context_roots, find_holders, frame_roots
 
@@ -88,7 +89,7 @@ def _holders_of(
     result = find_holders(
         tracers,
         _all_roots(check, namespace, extra_roots),
-        barriers=[*_jax.carrier_classes(), TracebackType, FrameType],
+        barriers=[*_jax.carrier_classes(), *plumbing_classes(), TracebackType, FrameType],
         per_target=PATHS_PER_TRACER,
         owner_of=owner_by_file_or_module(check.owners),
     )

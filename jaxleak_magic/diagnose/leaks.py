@@ -32,6 +32,8 @@ from jaxleak_magic.diagnose.names import library_names
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
     function_name,
+    is_history,
+    is_ipythons_frame,
     links_of,
     owner_of_module,
     owner_of_step,
@@ -118,6 +120,8 @@ def _grouped(found: Sequence[Found], check: LeakCheck, places: Places) -> list[l
         where = None if created is None else (created.cell, created.file, created.line)
         if first is None:
             key: object = (id(each.trace), where)
+        elif each.verdict == "exception":  # one exception keeps every local variable of its frames
+            key = ("frames", each.paths[0].steps[-1].name, each.paths[0].root_name)
         elif first.kind == "closure_cell":
             key = ("closure", first.filename, first.line, first.qualname, each.verdict)
         else:
@@ -173,12 +177,17 @@ def _describe(
         )
     )
     if best.verdict == "exception":
-        name = "exception_traceback"
+        kept_frame = any(step.kind == "frame_local" and step.type == "frame" for step in path.steps)
+        name = "debugger_or_ipython" if kept_frame else "exception_traceback"
+        storage = Storage(storage.place, storage.how, bare(path.steps[0].name) or None)
     elif best.verdict == "library_cache" and name not in ("custom_vjp_closure",):
         name = "jax_internal_cache"
     if name == "pytree_static_field":
         flatten = flatten_place(path.steps, places)
         storage = storage if flatten is None else dataclasses.replace(storage, place=flatten)
+    if is_history(path):
+        name = "debugger_or_ipython"
+        storage = _last_expression(checked_file, places)
     if best.from_error and best.used_at is None and not closures and any(_is_librarys(s, check) for s in path.steps):
         storage = Storage(created, "library", None)  # the library kept it while it ran the user's line
     variable = _variable(name, storage, path.steps)
@@ -219,9 +228,11 @@ def _describe(
             holder.name if holder else None,
             earlier,
             check_at,
+            is_history(path),
         )
     )
-    chains = tuple(dict.fromkeys(links_of(p, places) for p in best.paths if p.steps))
+    shown = [p for p in best.paths if p is path or not is_ipythons_frame(p, check.owners)]
+    chains = tuple(dict.fromkeys(links_of(p, places) for p in shown if p.steps))
     facts = LeakFacts(
         captured=tuple(_function_fact(step, places) for step in closures),
         all_captured=tuple(names) if closures else (),
@@ -269,6 +280,16 @@ def _variable_passed_to_library(
     ((name, node),) = found.items()
     parameter = node is function
     return name, places.in_text(filename, node.lineno, node.col_offset, created.function), parameter
+
+
+def _last_expression(checked_file: str | None, places: Places) -> Storage:
+    """The last expression of the checked text: IPython keeps its value."""
+    body = [] if checked_file is None else places.syntax(checked_file).tree.body
+    if checked_file is None or not body or not isinstance(body[-1], ast.Expr):
+        return Storage(None, "unknown", None)
+    last = body[-1]
+    value = last.value.id if isinstance(last.value, ast.Name) else None
+    return Storage(places.in_text(checked_file, last.lineno, last.col_offset, None), "returned", value)
 
 
 def _is_librarys(step: Step, check: LeakCheck) -> bool:
@@ -340,7 +361,7 @@ def _holder(path: Path, check: LeakCheck) -> Holder | None:
     if path.root_kind == "namespace":
         owner = "user"
     elif path.root_kind == "history":
-        owner = "ipython"
+        return Holder(root.kind, f"{path.root_name}{root.name or ''}", "ipython")
     elif path.root_kind == "module":
         owner = owner_of_module(path.root_name, check.owners)
     name = function_name(root) if root.kind == "closure_cell" else root.name or root.holder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -15,6 +16,7 @@ from jaxleak_magic.heap.objects import module_dict
 
 _IPYTHON = ("IPython", "ipykernel", "traitlets", "jupyter_client", "comm")
 _JAX = ("jax", "jaxlib", "jaxlib_extension")
+_HISTORY_NAME = re.compile(r"_{1,3}|_\d+")
 _RANK = {"user": 1, "library": 5, "ipython": 5, "jax": 6, "python": 7}
 
 
@@ -72,6 +74,34 @@ def namespace_and_module_roots(
         rank = 1 if name == "weakref" else _RANK[owner_of_module(name, owners)]
         roots.append(Root(content, name, "module", rank))
     return roots
+
+
+def plumbing_classes() -> list[type]:
+    """Classes of objects through which no path explains anything: IPython's shell reaches the namespace it runs in."""
+    module = sys.modules.get("IPython.core.interactiveshell")
+    shell = getattr(module, "InteractiveShell", None)
+    found, queue = list[type](), [shell] if isinstance(shell, type) else []
+    while queue:
+        cls = queue.pop()
+        found.append(cls)
+        queue += type.__subclasses__(cls)
+    return found
+
+
+def is_history(path: Path) -> bool:
+    """Whether IPython's output history itself holds the target: ``Out[3]``, ``_``, ``_3``."""
+    if len(path.steps) != 1:
+        return False
+    root = path.steps[0]
+    return path.root_kind == "history" or (root.kind == "global" and bool(_HISTORY_NAME.fullmatch(root.name or "")))
+
+
+def is_ipythons_frame(path: Path, owners: CodeOwners) -> bool:
+    """Whether a path ends in a function of IPython's that is running the cell: it explains nothing."""
+    if path.root_kind not in ("frame", "thread") or not path.steps:
+        return False
+    root = path.steps[-1]
+    return owner_of_module(root.module, owners) == "ipython" or "IPython" in (root.filename or "")
 
 
 def owner_of_step(step: Step, owners: CodeOwners) -> Owner:
@@ -142,6 +172,8 @@ def access_expression(path: Path) -> str | None:
     for step in reversed(path.steps):
         if step.kind == "global":
             parts = [step.name or ""]
+        elif not parts and path.root_kind == "history" and step is path.steps[-1]:
+            parts = [f"{path.root_name}{step.name or ''}"]
         elif not parts:
             return None
         elif step.kind == "attribute" and step.name:

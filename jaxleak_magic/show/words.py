@@ -101,7 +101,8 @@ def verdict(leak: Leak) -> str:
             holder = f"The cache {code(leak.holder.name)}" if leak.holder else "A cache inside a library"
             return f"{holder} keeps {who} from {left(leak)}; nothing of yours does."
         case "exception":
-            return f"Only the traceback of a stored exception keeps {who} from {left(leak)}."
+            what = "a kept frame" if leak.mechanism == "debugger_or_ipython" else "the traceback of a stored exception"
+            return f"Only {what} holds {who} from {left(leak)}."
         case "transient":
             return f"{_capital(who)} outlived {left(leak)}, but only for a while."
 

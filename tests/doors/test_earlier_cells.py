@@ -85,3 +85,12 @@ def test_the_report_of_the_last_exception_is_plain_data(kernel: Kernel) -> None:
     kernel.run("q = store.shift(1.0)")
     kernel.run("%leakcheck --last -q -o last")
     assert kernel.run("import pickle; pickle.loads(pickle.dumps(last)).leaks[0].variable").value == "'row'"
+
+
+def test_what_only_the_output_history_keeps_is_named_as_such(kernel: Kernel) -> None:
+    cell = "box = []\ndef f(x):\n    box.append(x)\n    return x * 2\njax.jit(f)(1.0)\nbox.pop()"
+    shown = kernel.run("%%leakcheck -o r\n" + cell)
+    number = shown.content["execution_count"]
+    told = kernel.run("l, = r.leaks\n(l.variable, l.mechanism, l.stored.line, l.holder.name, l.holder.owner)").value
+    assert eval(told or "") == ("x", "debugger_or_ipython", 6, f"Out[{number}]", "ipython")
+    assert "get_ipython" not in shown.report["text/plain"]

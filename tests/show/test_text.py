@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from sample_reports import CELL, SAMPLES, at, one_leak, report
 
-from jaxleak_magic.diagnose.model import Leak, Report
+from jaxleak_magic.diagnose.model import Checked, Elapsed, Leak, Report
 from jaxleak_magic.show.escaping import columns, visible, wrap
 from jaxleak_magic.show.text import render_text
 
@@ -101,6 +101,18 @@ def test_a_form_feed_ends_no_line_of_source() -> None:
     leak: Leak = dataclasses.replace(sample.leaks[0], created=at("x\x0cy\nz", 2), stored=None, escaped=None)
     text = render_text(report("x\x0cy\nz", leaks=(leak,)))
     assert re.search(r"^ *2  z$", text, re.M)
+
+
+def test_the_cost_of_compiling_anew_is_told_where_it_was_much() -> None:
+    checked = Checked(True, True, True, (), compiled=12, compile_s=7.5)
+    much = report("x = 1\n", checked=checked, elapsed=Elapsed(run_s=9.0))
+    assert "took 7.5" in render_text(much, width=400)
+    assert "(12 programs, kept until" in render_text(much, width=400)
+    assert "--fast" in render_text(much)
+    for little in (Elapsed(run_s=100.0), Elapsed(run_s=0.5)):
+        spent = dataclasses.replace(checked, compile_s=min(7.5, little.run_s))
+        text = render_text(report("x = 1\n", checked=spent, elapsed=little))
+        assert "--fast" not in text
 
 
 def test_a_checked_file_offers_no_magic() -> None:
