@@ -12,6 +12,7 @@ from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
+from jaxleak_magic.rewrite.tangents import has_no_tangent
 
 _CALLBACKS = frozenset(("jax.debug.callback", "jax.pure_callback", "jax.experimental.io_callback"))
 _ARGUMENTS = ("tracer", "dict", "list", "tuple")
@@ -85,9 +86,22 @@ class Case:
         no_floats = frozenset(v for v in self.variables if not _is_float(held[v].dtype if v in held else None))
         no_arguments = frozenset(v for v in self.variables if v in held and held[v].type not in _ARGUMENTS)
         lift = Lift(
-            self.program, self.function, self.variables, self.fields, no_floats, no_arguments, only_leaking=True
+            self.program,
+            self.function,
+            self.variables,
+            self.fields,
+            no_floats,
+            no_arguments,
+            only_leaking=True,
+            no_tangents=frozenset(v for v in self.variables if self._has_no_tangent(v, held)),
         )
         return lift.run()
+
+    def _has_no_tangent(self, variable: str, held: dict[str, CapturedValue]) -> bool:
+        assert self.function is not None
+        owner = self.program.own_scope[self.function].lookup(variable)
+        dtype = held[variable].dtype if variable in held else None
+        return owner is not None and has_no_tangent(self.program, self.leak, owner, variable, dtype)
 
     @property
     def lift_title(self) -> str:

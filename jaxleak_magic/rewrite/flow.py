@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from jaxleak_magic.rewrite.call_sites import Row, rows_of
+from jaxleak_magic.rewrite.custom_rules import CustomRule
 from jaxleak_magic.rewrite.float_arguments import Element, is_used_as_number, picked_element
 from jaxleak_magic.rewrite.locations import Location, location_of
 from jaxleak_magic.rewrite.program import Program
@@ -93,6 +94,7 @@ class Flow:
         fields: (class, attribute) pairs that may hold the function once its field is a pytree child.
         no_floats: variables that are not certainly of a floating dtype.
         no_pytrees: variables whose objects JAX would not take as an argument.
+        rule: the function's own derivative rule, where it has one that can be mended.
         probing: only look where the function goes, whether or not the values can reach it there.
     """
 
@@ -104,6 +106,7 @@ class Flow:
     probing: bool = False
     no_floats: frozenset[str] = frozenset()
     no_pytrees: frozenset[str] = frozenset()
+    rule: CustomRule | None = None
     uses: list[Use] = field(default_factory=list)
     carriers: list[FunctionNode] = field(default_factory=list)
     stores: list[Location] = field(default_factory=list)
@@ -159,6 +162,8 @@ class Flow:
             elif call.args:
                 name = None
         row = next((r for r in rows_of(name or "") if r.way == "calls" and r.position == 0), None)
+        if name in ("jax.custom_vjp", "jax.custom_jvp") and self.rule is not None:
+            return shape
         if name in ("jax.custom_vjp", "jax.custom_jvp"):
             raise self._derivative_rule(self.name, "cotangent" if name == "jax.custom_vjp" else "tangent")
         if row is None:
@@ -192,6 +197,8 @@ class Flow:
                 self._returned(node, shape)
             case ast.Lambda() if parent.body is node:
                 self._returned(node, shape)
+            case ast.Attribute(attr="defvjp" | "defjvp") if self.rule is not None and shape.plain:
+                pass  # the rules are mended with the function
             case ast.Attribute() if shape.solver is not None and shape.calls == 0:
                 self._method(parent, shape)
             case ast.ListComp() if parent.elt is node and not shape.many:
@@ -556,8 +563,9 @@ class Flow:
         if not may_map and any(each.axis is not None for each in reached):
             raise self._many_rows(node)
         self.reached += reached
+        own = self.rule.functions if self.rule is not None else ()
         for each in reached:
-            self.carriers += [c for c in each.carriers if c not in self.carriers]
+            self.carriers += [c for c in each.carriers if c not in self.carriers and c not in own]
         return tuple(each.text for each in reached)
 
     def _found(self, node: ast.expr) -> list[Reached]:

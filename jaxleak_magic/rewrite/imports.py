@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from jaxleak_magic.rewrite.insertions import delete_statement
 from jaxleak_magic.rewrite.texts import TextEdit
 
 if TYPE_CHECKING:
@@ -25,6 +26,26 @@ def import_module(program: Program, draft: Draft, module: str, at: ast.AST) -> s
 def import_name(program: Program, draft: Draft, module: str, name: str, at: ast.AST) -> str | None:
     """Add ``from module import name`` to the text of a node; gives the name, or None where it cannot be added."""
     return _add(program, draft, name, f"from {module} import {name}", module, at, plain=False)
+
+
+def drop_unused_import(program: Program, draft: Draft, gone: ast.AST) -> None:
+    """Take out imports of which the only use stands in code that the rewrite takes out.
+
+    Args:
+        program: all texts.
+        draft: takes the edits.
+        gone: the code that is taken out.
+    """
+    for name in {node.id: node for node in ast.walk(gone) if isinstance(node, ast.Name)}.values():
+        owner = program.owner(name)
+        site = program.only_site(owner, name.id) if owner is not None else None
+        if owner is None or site is None or site.kind != "import" or program.is_called_in_magic(name.id):
+            continue
+        statement = program.parent[site.node]
+        inside = all(any(load is node for node in ast.walk(gone)) for load in program.loads(owner, name.id))
+        if inside and isinstance(statement, ast.Import | ast.ImportFrom) and len(statement.names) == 1:
+            text = program.text_of[statement]
+            draft.add(text, [delete_statement(text, statement)])
 
 
 def _add(

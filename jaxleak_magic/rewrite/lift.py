@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jaxleak_magic.rewrite import insertions
+from jaxleak_magic.rewrite.custom_rules import CustomRule, RuleEdits, custom_rule_of
 from jaxleak_magic.rewrite.flow import Flow, Use, function_name
 from jaxleak_magic.rewrite.imports import import_module
 from jaxleak_magic.rewrite.program import Program
@@ -89,6 +90,7 @@ class Lift:
         no_pytrees: variables whose objects JAX would not take as an argument.
         only_leaking: refuse where JAX lifts the closures of all places where the function is used itself.
         draft: takes the edits; None makes a new one.
+        no_tangents: variables with respect to which nothing is differentiated.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Lift:
         no_pytrees: frozenset[str] = frozenset(),
         only_leaking: bool = False,
         draft: Draft | None = None,
+        no_tangents: frozenset[str] = frozenset(),
     ) -> None:
         self.program = program
         self.function = function
@@ -111,6 +114,8 @@ class Lift:
         self.only_leaking = only_leaking
         self.lifted_variables: dict[FunctionNode, list[str]] = {}
         self.draft = draft or Draft()
+        self.no_tangents = no_tangents
+        self.carried: set[FunctionNode] = set()
 
     def run(self) -> Draft:
         """The edits.
@@ -128,9 +133,15 @@ class Lift:
         while waiting:
             function, variables = next(iter(waiting.items()))
             del waiting[function]
-            self.draft.lifted.append(function)
-            flow = self._flow(function, variables)
+            rule = custom_rule_of(self.program, function)
+            if rule is not None:
+                variables = self._variables_of_rule(rule, waiting)
+                function = rule.primal
+            self.draft.lifted += rule.functions if rule is not None else [function]
+            flow = self._flow(function, variables, rule)
             self.emit(flow)
+            if rule is not None:
+                self._emit_rules(flow, rule)
             returns += [r.returned for r in flow.reached if r.returned is not None]
             self.draft.kept_values.update(each.text for each in flow.reached)
             for carrier in flow.carriers:
@@ -138,8 +149,46 @@ class Lift:
         self.emit_returns(returns)
         return self.draft
 
+    def _variables_of_rule(self, rule: CustomRule, waiting: dict[FunctionNode, list[str]]) -> list[str]:
+        """All values that the function or one of its rules takes by closure, or has to hand on."""
+        wanted: set[str] = set()
+        for function in rule.functions:
+            wanted |= self.program.free_names(function) | set(waiting.pop(function, ()))
+        variables = [v for v in self.variables if v in wanted]
+        for function in rule.functions:
+            self.lifted_variables[function] = variables
+            scopes = {self.program.own_scope[each].lookup(v) for each in rule.functions for v in variables}
+            if len(scopes) != 1 or not self.program.scopes_agree(function):
+                raise Refused(
+                    f"`{rule.primal.name}` and its derivative rules may not mean the same {listed(variables)}. "
+                    f"Make it an argument of each by hand."
+                )
+        return variables
+
+    def _emit_rules(self, flow: Flow, rule: CustomRule) -> None:
+        """Give the derivative rules of a function the values too, where their derivative is zero for sure."""
+        program, last = self.program, rule.rules[-1]
+
+        def uses(variable: str, function: FunctionNode) -> bool:
+            inside = any(program.scope_at[u.node].is_inside(program.own_scope[function]) for u in flow.uses)
+            return variable in program.free_names(function) or function in self.carried or inside
+
+        differentiable = [v for v in flow.variables if uses(v, rule.primal) and v not in self.no_tangents]
+        if differentiable:
+            kind = "cotangent" if rule.reverse else "tangent"
+            raise Refused(
+                f"`{rule.primal.name}` has its own derivative rule, which would need a {kind} for "
+                f"{listed(differentiable)} too. Make it an argument of `{rule.primal.name}` and of its rules, and "
+                f"return its derivative there (zeros only where nothing is differentiated with respect to it)."
+            )
+        needed = [v for v in flow.variables if uses(v, last)]
+        for node, edit in RuleEdits(program, rule, flow.variables).lifted(needed):
+            self.draft.add(program.text_of[node], [edit])
+        self.draft.new_parameters |= {"residuals", "_"}
+
     def _carry(self, carrier: FunctionNode, flow: Flow, waiting: dict[FunctionNode, list[str]]) -> None:
         """A function around a use keeps the values or takes them too."""
+        self.carried.add(carrier)
         if carrier in self.draft.kept:
             return
         if carrier not in self.draft.lifted and self._may_keep(carrier):
@@ -188,7 +237,7 @@ class Lift:
 
     # -- conditions -------------------------------------------------------------------------------------------------
 
-    def _flow(self, function: FunctionNode, variables: Sequence[str]) -> Flow:
+    def _flow(self, function: FunctionNode, variables: Sequence[str], rule: CustomRule | None = None) -> Flow:
         self.lifted_variables[function] = list(variables)
         name = function_name(self.program, function)
         owners: dict[str, Scope] = {}
@@ -209,6 +258,7 @@ class Lift:
             self.fields,
             no_floats=self.no_floats & frozenset(variables),
             no_pytrees=self.no_pytrees & frozenset(variables),
+            rule=rule,
         )
         flow.run()
         self._check_calls(flow)
@@ -323,7 +373,8 @@ class Lift:
             )
         parameters = self._parameters(flow)
         arguments = function.args
-        if binds and all(use.direct and use.row is None for use in others) and not _numbered(function):
+        plain = flow.rule is None and not _numbered(function)
+        if binds and all(use.direct and use.row is None for use in others) and plain:
             self.draft.add(text, insertions.prepend_parameters(text, function, parameters))
             place = "first"
         elif arguments.defaults or arguments.vararg or arguments.kwonlyargs or arguments.kwarg:

@@ -27,6 +27,7 @@ def made_up_leak(
     escaped_line: int | None = None,
     others: tuple[SourceText, ...] = (),
     stored_line: int | None = None,
+    variable: str | None = None,
 ) -> Leak:
     """A leak through the one function of this name that closes over the variables."""
     captured: tuple[FunctionFact, ...] = ()
@@ -41,11 +42,12 @@ def made_up_leak(
         home = program.text_of[nodes[0]].source
         place = Place(home.cell, home.file, first_line(nodes[0]))
         captured = (FunctionFact(function, function, variables[0], place),)
-    facts = LeakFacts(captured, variables, tuple(ClassFact(*field, None) for field in fields), bool(fields))
-    stack = tuple(TraceLevel(name, None, None, None) for name in transforms)
-    escaped = Place(source.cell, source.file, escaped_line) if escaped_line else None
+    classes = tuple(ClassFact(*field, None) for field in fields)
+    facts = LeakFacts(captured, variables, classes, bool(fields), differentiated="grad" in transforms)
+    place = Place(source.cell, source.file, escaped_line) if escaped_line else None
+    stack = tuple(TraceLevel(name, None, None, None, place=place) for name in transforms)
     stored = Place(source.cell, source.file, stored_line) if stored_line else None
-    variable = variables[0] if variables else fields[0][1] if fields else None
+    variable = variable or (variables[0] if variables else fields[0][1] if fields else None)
     words = Explanation("", "", "", "")
     tracer = TracerInfo("Tracer", dtype, (), dtype)
-    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, stored, escaped, None, (), words, facts=facts)
+    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, stored, place, None, (), words, facts=facts)

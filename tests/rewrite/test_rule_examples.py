@@ -29,6 +29,7 @@ def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ..
         example.transforms,
         escaped_line,
         stored_line=stored_line,
+        variable=example.variable,
     )
     return propose_fixes(leak, [source], source)
 

@@ -22,6 +22,7 @@ class Example:
         refusal: words of the refusal, or None.
         function: name of the function that holds the value (``"<lambda>"``), or None where the leak has none.
         variables: its free variables that hold tracers.
+        variable: name of the leaked value, where no function holds it.
         fields: (class, attribute) pairs on the leak's path.
         dtype: dtype of the leaked value.
         transforms: the user's transforms around the value, outermost first.
@@ -40,6 +41,7 @@ class Example:
     transforms: tuple[str, ...] = ("jit",)
     escaped_line: int | None = None
     stored_line: int | None = None
+    variable: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def all_rules() -> tuple[Rule, ...]:
     from jaxleak_magic.rewrite.rules import (
         lift_closure_to_argument,
         make_pytree_child,
+        nondiff_argument,
         setting_to_argument,
         use_library_transform,
         use_partial,
@@ -79,6 +82,7 @@ def all_rules() -> tuple[Rule, ...]:
         make_pytree_child.RULE,
         use_partial.RULE,
         lift_closure_to_argument.RULE,
+        nondiff_argument.RULE,
         setting_to_argument.RULE,
         use_library_transform.RULE,
     )

@@ -16,6 +16,41 @@ def propose(case: Case) -> tuple[str, Draft] | None:
 
 _IMPORTS = "import jax\nimport jax.numpy as jnp\nimport jaxopt\nfrom jax.experimental.ode import odeint\n\n"
 
+_SNAP = """\
+def layer(width, x):
+    @jax.custom_vjp
+    def snap(v):
+        return jnp.round(v / width) * width
+    snap.defvjp(lambda v: (snap(v), None), lambda _, g: (g * width,))
+    return snap(x)
+"""
+
+_CLIP = """\
+def row(bound, x):
+    @jax.custom_vjp
+    def clip(v):
+        return v ** 2
+    def forward(v):
+        return clip(v), v
+    def backward(v, g):
+        return (jnp.clip(2 * g, -bound, bound) * v,)
+    clip.defvjp(forward, backward)
+    return jax.grad(clip)(x)
+"""
+
+_TANGENT = """\
+def run(stiff, x):
+    @jax.custom_jvp
+    def soft(v):
+        return jnp.tanh(stiff * v)
+    @soft.defjvp
+    def rule(primals, tangents):
+        (v,) = primals
+        (dv,) = tangents
+        return soft(v), stiff * dv
+    return soft(x)
+"""
+
 EXAMPLES = (
     Example(
         "the objective of a solver gets its data through run",
@@ -316,19 +351,49 @@ def endpoint(y0, power):
         dtype="int32",
     ),
     Example(
-        "a custom derivative, whose rule would need a cotangent for the value",
+        "a custom derivative: the value becomes an argument and a residual where nothing is differentiated in it",
+        _IMPORTS + _SNAP,
         _IMPORTS
-        + """\
-def layer(width, x):
-    @jax.custom_vjp
-    def snap(v):
-        return jnp.round(v / width) * width
-    snap.defvjp(lambda v: (snap(v), None), lambda _, g: (g * width,))
-    return snap(x)
-""",
+        + _SNAP.replace("snap(v):", "snap(v, width):")
+        .replace("lambda v: (snap(v), None)", "lambda v, width: (snap(v, width), width)")
+        .replace("lambda _, g: (g * width,)", "lambda width, g: (g * width, None)")
+        .replace("snap(x)", "snap(x, width)"),
+        function="snap",
+        variables=("width",),
+    ),
+    Example(
+        "a custom derivative, whose rule would need a cotangent for the value",
+        _IMPORTS + _SNAP,
         refusal="cotangent",
         function="snap",
         variables=("width",),
+        transforms=("grad",),
+    ),
+    Example(
+        "a value that only the derivative rule uses, whose own derivative is zero",
+        _IMPORTS + _CLIP,
+        _IMPORTS
+        + _CLIP.replace("clip(v):", "clip(v, bound):")
+        .replace("forward(v):", "forward(v, bound):")
+        .replace("clip(v), v", "clip(v, bound), (v, bound)")
+        .replace("backward(v, g):", "backward(residuals, g):\n        v, bound = residuals")
+        .replace("-bound, bound) * v,)", "-bound, bound) * v, None)")
+        .replace("clip)(x)", "clip)(x, bound)"),
+        function="backward",
+        variables=("bound",),
+        transforms=("grad",),
+    ),
+    Example(
+        "a custom tangent rule",
+        _IMPORTS + _TANGENT,
+        _IMPORTS
+        + _TANGENT.replace("soft(v):", "soft(v, stiff):")
+        .replace("(v,) = primals", "(v, stiff) = primals")
+        .replace("(dv,) = tangents", "(dv, _) = tangents")
+        .replace("return soft(v),", "return soft(v, stiff),")
+        .replace("soft(x)", "soft(x, stiff)"),
+        function="soft",
+        variables=("stiff",),
     ),
     Example(
         "a stored function that may be an older one",

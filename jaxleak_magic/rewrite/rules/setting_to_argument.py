@@ -7,6 +7,7 @@ import ast
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.flow import Flow, function_name
+from jaxleak_magic.rewrite.imports import drop_unused_import
 from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.reaching import Return
@@ -60,6 +61,8 @@ def propose(case: Case) -> tuple[str, Draft] | None:
         if statement is not None:
             text = program.text_of[statement]
             draft.add(text, [insertions.delete_statement(text, statement)])
+    if (definition := setting.definition()) is not None:
+        drop_unused_import(program, draft, definition.value)
     names = listed([function_name(program, reader) for reader in draft.lifted])
     return f"Pass `{variable}` to {names} as an argument instead of `{setting.text}`", draft
 
@@ -109,7 +112,6 @@ softened(jnp.arange(3.0))
 """
 
 _CONTEXT_AFTER = """\
-import contextvars
 import jax
 import jax.numpy as jnp
 
