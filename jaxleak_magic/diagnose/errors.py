@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import TracebackType
 
-from jaxleak_magic.diagnose.explanation import at_place
+from jaxleak_magic.diagnose.disagreement import disagreement
+from jaxleak_magic.diagnose.explanation import DOCS_OF_ERRORS, at_place
 from jaxleak_magic.diagnose.model import ErrorInfo, Explanation, Leak
 from jaxleak_magic.diagnose.trace_stack import Places
 
@@ -15,6 +18,7 @@ _CONCRETIZATION = {
     "TracerIntegerConversionError",
     "NonConcreteBooleanIndexError",
 }
+_DEPENDS = re.compile(r"depends on the values? of the arguments? (?P<names>[\w.\[\]', ]+?)(?:\.(?:\s|$)|$|\n)")
 _MESSAGE_LIMIT = 4_000
 """Characters kept of an error's message: JAX's own texts end well before."""
 
@@ -39,6 +43,8 @@ def kind_from_words(name: str, text: str, *, is_type_error: bool) -> str:
             return "branch_mismatch"
         if "carry" in text and ("body_fun" in text or "scan" in text):
             return "carry_mismatch"
+    if name == "CustomVJPException":
+        return "custom_rule_closure"
     if name == "KeyReuseError":
         return "key_reuse"
     return "not_tracer_related"
@@ -46,7 +52,22 @@ def kind_from_words(name: str, text: str, *, is_type_error: bool) -> str:
 
 def explanation_of(kind: str, where: str) -> Explanation | None:
     """The four texts for a kind of error, or None for one that has nothing to do with tracers."""
-    return _EXPLAIN[kind](where) if kind in _EXPLAIN else None
+    return replace(_EXPLAIN[kind](where), more=DOCS_OF_ERRORS[kind]) if kind in _EXPLAIN else None
+
+
+def details(kind: str, message: str) -> str:
+    """What a message tells beyond its kind: a sentence with a space before it, or the empty string.
+
+    The types that disagree, or the arguments on which a value depends that is not known yet (JAX's own words).
+    """
+    if kind in ("branch_mismatch", "carry_mismatch"):
+        return disagreement(message)
+    found = _DEPENDS.search(message) if kind == "concretization" else None
+    if found is None:
+        return ""
+    names = [f"`{name}`" for name in re.split(r",? and |, ", found["names"]) if name]
+    word = "argument" if len(names) == 1 else "arguments"
+    return f" It depends on the {word} {', '.join(names[:-1]) + ' and ' if names[1:] else ''}{names[-1]}."
 
 
 def message_of(error: BaseException) -> str:
@@ -89,6 +110,7 @@ def describe_error(error: BaseException, places: Places, cause: Leak | None) -> 
     place = None if point is None else places.of_line(*point, None, None)
     column = error.offset - 1 if isinstance(error, SyntaxError) and type(error.offset) is int and error.offset else None
     where = "The line could not be determined." if place is None else f"It was raised {at_place(place)}."
+    where += details(kind, message_of(error))
     return ErrorInfo(
         type(error).__name__,
         message_of(error),
@@ -136,6 +158,12 @@ _EXPLAIN = {
         where,
         "A loop is compiled once for all its turns, so the carry keeps its structure, shapes and dtypes.",
         "Give the initial carry the shape and dtype that the body returns.",
+    ),
+    "custom_rule_closure": lambda where: Explanation(
+        "A function with a derivative rule of its own closes over a value that is differentiated. This is no leak.",
+        where,
+        "The rule says how to differentiate by the function's arguments, and by nothing else.",
+        "Pass that value to the function as an argument, and let the rule return a cotangent for it.",
     ),
     "key_reuse": lambda where: Explanation(
         "A random key was used twice. This is no leak.",

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 
 from jaxleak_magic.diagnose.model import Explanation, Place, TraceLevel, TracerInfo
 
-DOCS = "https://docs.jax.dev/en/latest/errors.html#jax.errors.UnexpectedTracerError"
+_PAGES = "https://docs.jax.dev/en/latest/"
+DOCS = _PAGES + "errors.html#jax.errors.UnexpectedTracerError"
+"""JAX's page on leaked tracers."""
+
+DOCS_OF_ERRORS = {
+    "unexpected_tracer": DOCS,
+    "concretization": _PAGES + "errors.html#jax.errors.ConcretizationTypeError",
+    "branch_mismatch": _PAGES + "_autosummary/jax.lax.cond.html",
+    "carry_mismatch": _PAGES + "_autosummary/jax.lax.scan.html",
+    "custom_rule_closure": _PAGES + "_autosummary/jax.custom_vjp.html",
+    "key_reuse": _PAGES + "errors.html#jax.errors.KeyReuseError",
+}
+"""JAX's page on each kind of error (looked up in November 2026)."""
 
 _MEANING = {
     "jit": "inside jit a value is a placeholder for arrays that do not exist yet",
@@ -52,7 +64,8 @@ class StoryFacts:
 
 def explain(facts: StoryFacts) -> Explanation:
     """The four texts of a leak."""
-    return Explanation(_what(facts), _where(facts), _why(facts), _how(facts))
+    what, where, why, how = (_capital(text(facts)) for text in (_what, _where, _why, _how))
+    return Explanation(what, where, why, how, DOCS)
 
 
 def _what(facts: StoryFacts) -> str:
@@ -83,7 +96,10 @@ def _where(facts: StoryFacts) -> str:
     if facts.created is not None:
         verb = "entered as an argument" if facts.is_argument else "was computed"
         parts.append(f"it {verb} {at(facts.created)}")
-    if facts.stored is not None:
+    handed_over = facts.mechanism == "closure_over_outer_transform"
+    if facts.stored is not None and handed_over and facts.closure:
+        parts.append(f"{facts.closure} was handed over {at(facts.stored)}")
+    elif facts.stored is not None:
         parts.append(f"{'was' if parts else 'it was'} stored {at(facts.stored)}")
     if facts.escaped is not None:
         parts.append(f"{_transform(facts)} ended {at(facts.escaped)}")
@@ -92,7 +108,7 @@ def _where(facts: StoryFacts) -> str:
     unit = _unit(places[0]) if together else ""
     text = f"In {unit}, {text}." if unit else f"{_capital(text)}."
     before = " That was in an earlier run, which was not checked." if facts.earlier else ""
-    keeper = f" Now {facts.keeper} keeps it." if facts.keeper else ""
+    keeper = f" Now {facts.keeper} keeps it." if facts.keeper and not handed_over else ""
     return text + before + keeper
 
 
@@ -144,7 +160,7 @@ def _capital(text: str) -> str:
 
 
 def _how(facts: StoryFacts) -> str:
-    name = _name(facts)
+    name = f"`{facts.variable}`" if facts.variable else "the value"
     closure = facts.closure or "the function"
     function = _function(facts)
     ways = {
@@ -158,6 +174,7 @@ def _how(facts: StoryFacts) -> str:
         "dict_memo": "Fill the cache before the transform, or return the value instead of remembering it.",
         "rng_state": "Pass the key in as an argument and return the new key.",
         "default_arg": "Use None as the default and make the container inside the function, or return the value.",
+        "generator": f"Use the generator up inside the transform, or return {name} and make the generator outside.",
         "callback": f"Pass {name} to the callback as an argument instead of closing over it.",
         "closure_escape": f"Return {name} from {function} and make {closure} outside, or let {closure} take {name} as "
         "an argument.",

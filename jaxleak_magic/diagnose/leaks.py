@@ -157,8 +157,10 @@ def _describe(
     storage = finder.find(path.steps, given=best.from_error)
     if best.used_at is not None:
         storage = Storage(places.of_point(best.used_at), "used", next(iter(best.held), None))
-    closures = [s for s in path.steps if s.kind == "closure_cell" and owner_of_step(s, check.owners) == "user"]
-    rules = [place for step in closures if (place := rule_place(step, places)) is not None]
+    closures = _users_closures([path], check)
+    # A closure that failed may be called by a rule: then the longer paths run through that rule.
+    on_the_way = _users_closures(best.paths, check) if best.from_error else closures
+    rules = [place for step in on_the_way if (place := rule_place(step, places)) is not None]
     if rules or best.rule_place is not None:
         storage = dataclasses.replace(storage, place=rules[0] if rules else best.rule_place)
     rule = best.in_rule or bool(rules) or best.rule_place is not None
@@ -290,6 +292,11 @@ def _last_expression(checked_file: str | None, places: Places) -> Storage:
     last = body[-1]
     value = last.value.id if isinstance(last.value, ast.Name) else None
     return Storage(places.in_text(checked_file, last.lineno, last.col_offset, None), "returned", value)
+
+
+def _users_closures(paths: Sequence[Path], check: LeakCheck) -> list[Step]:
+    steps = [step for path in paths for step in path.steps if step.kind == "closure_cell"]
+    return [step for step in steps if owner_of_step(step, check.owners) == "user"]
 
 
 def _is_librarys(step: Step, check: LeakCheck) -> bool:

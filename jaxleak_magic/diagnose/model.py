@@ -153,12 +153,13 @@ class Holder:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Four plain texts, each one or two sentences with the user's names in them."""
+    """Four plain texts, each one or two sentences with the user's names; ``more`` is a page of JAX's, or None."""
 
     what: str
     where: str
     why: str
     how: str
+    more: str | None = None
 
 
 @dataclass(frozen=True)

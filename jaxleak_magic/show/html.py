@@ -225,6 +225,8 @@ class _Fragment:
     def explanation(self, text: Explanation) -> list[Markup]:
         parts = [("What", text.what), ("Where", text.where), ("Why", text.why), ("How", text.how)]
         rows = [[el("dt", head), el("dd", inline(sentence(body)))] for head, body in parts if body.strip()]
+        if rows and text.more and text.more.startswith("https://"):
+            rows.append([el("dt", "More"), el("dd", el("a", "JAX's own page on this", href=text.more))])
         return [el("h4", "What happened, and how to mend it"), el("dl", rows)] if rows else []
 
     def fixes(self, fixes: Sequence[Fix]) -> list[Markup]:

@@ -40,6 +40,7 @@ class _Page:
         self.before = before
         self.numbers = fix_numbers(report)
         self.shown: set[Fix] = set()
+        self.pages: set[str] = set()
         self.lines: list[str] = []
 
     # the pieces that lines are made of
@@ -157,6 +158,9 @@ class _Page:
         self.title("What happened, and how to mend it")
         for head, body in parts:
             self.say(body, None, f"  {head + ':':<7}", " " * 9)
+        if text.more and text.more not in self.pages:
+            self.pages.add(text.more)
+            self.say(text.more, "quiet", "  ")
 
     def fixes(self, fixes: Sequence[Fix]) -> None:
         for fix in fixes:

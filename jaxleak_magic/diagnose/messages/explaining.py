@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxleak_magic.diagnose.errors import explanation_of, kind_from_words
+from jaxleak_magic.diagnose.errors import details, explanation_of, kind_from_words
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
 from jaxleak_magic.diagnose.messages.jax_version import jax_version, python_version
 from jaxleak_magic.diagnose.messages.not_by_jax import NO_JAX_PRINTS, NOT_BY_JAX, invented, notes_on_names
@@ -75,12 +75,6 @@ _PHRASES = (
     ),
     (r"carry input and carry output must have equal types", "TypeError"),
 )
-_MISMATCH = re.compile(
-    r"[Tt]he (?P<one>(?:output of |input carry )?.+?) has type (?P<first>\S+?),? but the corresponding "
-    r"(?P<other>.+?) has type (?P<second>[^\s,;]+[^\s,;.])"
-)
-_OLD_MISMATCH = re.compile(r"^(?:DIFFERENT )?(?P<first>\w+\(.*\)) vs\. (?P<second>\w+\(.*?\))\.?$", re.MULTILINE)
-_OLD_NAMES = re.compile(r"(?P<one>\w+) and (?P<other>\w+) (?:output )?must have")
 
 
 def explain_text(text: str, sources: Sequence[SourceText] = (), book: SourceBook | None = None) -> Report:
@@ -420,7 +414,7 @@ def _error(parsed: ParsedText, lines: UserLines, leaks: Sequence[Leak]) -> tuple
     if message.traced is not None and not is_library(message.traced.spot):
         traced = message.traced
         where += f" `{traced.function}` ({_at(lines.place(traced.spot))}) was being traced for {traced.transform}."
-    where += _disagreement(text)
+    where += details(kind, text)
     explanation = _not_by_jax(where, text) if kind == NOT_BY_JAX else explanation_of(kind, where)
     error = ErrorInfo(name, text, place.line if place else None, place.column if place else None, kind, explanation)
     return error, place
@@ -492,17 +486,6 @@ def _not_by_jax(where: str, text: str) -> Explanation:
         "tracer` (a value used after its transform had ended); this one comes from another program, or is made up.",
         "To know whether a tracer leaks, put `%%leakcheck` on the cell, or run `jaxleak check FILE`.",
     )
-
-
-def _disagreement(text: str) -> str:
-    """Which branch, or which side of a carry, has which type, in JAX's words."""
-    found = _MISMATCH.search(text)
-    if found:
-        return f" The {found['one']} has type {found['first']}, the {found['other']} {found['second']}."
-    old, names = _OLD_MISMATCH.search(text), _OLD_NAMES.search(text)
-    if old and names:
-        return f" `{names['one']}` gives {old['first']}, `{names['other']}` gives {old['second']}."
-    return ""
 
 
 def _last_user_spot(frames: Sequence[Spot]) -> Spot | None:
