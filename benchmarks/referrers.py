@@ -1,13 +1,23 @@
 """Who holds it: JAX's own report, objgraph and ours, side by side on the same heap, in units of one ``gc.collect()``.
 
-    python benchmarks/referrers.py                  heaps of 1e5 and 1e6 objects
-    python benchmarks/referrers.py --objects 5e6
-    python benchmarks/referrers.py --reference      JAX's report and objgraph too (minutes on large heaps)
+    python benchmarks/referrers.py                          ours, on heaps of 1e5 and 1e6 objects
+    python benchmarks/referrers.py --with jax objgraph      JAX's report and objgraph too, once each (slow)
+    python benchmarks/referrers.py --objects 5e6 --rows buried wide/6
+    python benchmarks/referrers.py --page benchmarks/referrers.md
 
-Each figure is the median of ``--repeat`` runs; a collection of the same heap is timed before each group. "walk" is one
-``gc.get_referrers`` call. Peak memory is what the search allocates through Python and NumPy (``tracemalloc``, in a run
-of its own). The leaked things are real tracers; the heap around them is made of dicts, lists and instances. Repeated
-runs are a little harder than the first: describing a path makes ``__dict__``s real that were not.
+A row is ``where/depth/leaks``. Leaks are real tracers of a transform that has ended, each below so many containers;
+the heap around them is made of dicts, lists and instances.
+
+near    the containers hang on a variable of the namespace
+buried  they replace entries of a list that holds the whole heap
+wide    one list holds all leaks, and 50,000 instances in the heap hold that list
+
+"ours" is the median of ``--repeat`` searches, each after a collection that is timed too; "walk" is one
+``gc.get_referrers`` call; "peak" is what a search allocates through Python and NumPy (``tracemalloc``, in a run of its
+own). Times are of the processor, not of the clock, so that other programs on the machine count for less; everything
+here runs in one thread. Repeated searches are a little harder than the first: describing a path makes ``__dict__``s
+real that were not. JAX's report is left out where it is estimated to take longer than ``--patience``, and objgraph
+follows one object only, and never ends where that is held by 50,000 others.
 """
 
 from __future__ import annotations
@@ -15,17 +25,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import itertools
+import os
+import platform
 import statistics
 import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from jaxleak_magic.heap import Budget, find_holders, frame_roots, module_roots, namespace_roots
+
+WIDTH = 50_000
 
 
 class Record:
@@ -37,6 +54,22 @@ class Record:
 class Link:
     def __init__(self, next_link: object) -> None:
         self.next = next_link
+
+
+@dataclass(frozen=True)
+class Row:
+    where: str
+    depth: int
+    leaks: int
+
+    def __str__(self) -> str:
+        return f"{self.where}/{self.depth}/{self.leaks}"
+
+
+ROWS = [Row(*row) for row in itertools.product(("near", "buried", "wide"), (3, 6, 12), (1, 20, 200))]
+
+
+# heaps and leaks
 
 
 def make_heap(objects: int) -> list[Any]:
@@ -75,56 +108,42 @@ def chain(value: object, depth: int) -> object:
     return value
 
 
-def hold(namespace: dict[str, Any], where: str, values: list[Any], depth: int) -> None:
-    """Put the values where the case wants them."""
+def hold(namespace: dict[str, Any], row: Row, values: list[Any]) -> Callable[[], None]:
+    """Put the values where the row wants them; returns what takes them away again."""
     data = namespace["data"]
-    if where == "near":
-        namespace["model"] = [chain(value, depth - 1) for value in values]
-    elif where == "buried":
-        for k, value in enumerate(values):
-            data[(k + 1) * len(data) // (len(values) + 1)] = chain(value, depth - 1)
-    else:  # "wide": one holder that 50,000 objects refer to
-        shared = [*values]
-        data.append([Link(shared) for _ in range(50_000)])
+    if row.where == "near":
+        namespace["model"] = [chain(value, row.depth - 1) for value in values]
+        return lambda: namespace.pop("model")
+    if row.where == "wide":
+        shared = chain([*values], row.depth - 2)
+        data.append([Link(shared) for _ in range(WIDTH)])
+        return lambda: data.pop()
+    places = [(k + 1) * len(data) // (len(values) + 1) for k in range(len(values))]
+    before = [data[place] for place in places]
+    for place, value in zip(places, values, strict=True):
+        data[place] = chain(value, row.depth - 1)
 
+    def restore() -> None:
+        for place, old in zip(places, before, strict=True):
+            data[place] = old
 
-CASES = [
-    ("near", 3, 1),
-    ("near", 6, 1),
-    ("near", 12, 1),
-    ("near", 6, 20),
-    ("near", 6, 200),
-    ("buried", 3, 1),
-    ("buried", 6, 1),
-    ("buried", 12, 1),
-    ("buried", 6, 20),
-    ("buried", 6, 200),
-    ("wide", 3, 1),
-    ("wide", 3, 20),
-]
+    return restore
 
 
 @contextlib.contextmanager
-def case(objects: int, where: str, depth: int, count: int) -> Iterator[tuple[dict[str, Any], list[Any]]]:
-    namespace: dict[str, Any] = {"__name__": "__notebook__", "data": make_heap(objects), "seed": 0, "rate": 0.1}
-    values = tracers(count)
-    hold(namespace, where, values, depth)
+def leaked(namespace: dict[str, Any], row: Row) -> Iterator[list[Any]]:
+    values = tracers(row.leaks)
+    take_away = hold(namespace, row, values)
     gc.collect()
     try:
-        yield namespace, values
+        yield values
     finally:
-        namespace.clear()
+        take_away()
         values.clear()
         gc.collect()
 
 
-def seconds(action: Callable[[], object], repeat: int) -> float:
-    times = []
-    for _ in range(repeat):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+# what is compared
 
 
 def ours(values: list[Any], namespace: dict[str, Any]) -> Any:
@@ -159,16 +178,18 @@ def own_frames() -> list[Any]:
 def objgraph_chain(values: list[Any], namespace: dict[str, Any]) -> None:
     import objgraph
 
-    found = objgraph.find_backref_chain(values[0], lambda o: o is namespace, max_depth=20, extra_ignore=[id(values)])
+    found = objgraph.find_backref_chain(values[0], lambda o: o is namespace, max_depth=30, extra_ignore=[id(values)])
     assert found[0] is namespace
 
 
-def jax_report(namespace: dict[str, Any], where: str, depth: int, count: int) -> None:
-    """The same leak under ``jax.checking_leaks()``: what JAX takes to find it and to build its message."""
+def jax_report(namespace: dict[str, Any], row: Row) -> None:
+    """The same leaks under ``jax.checking_leaks()``: what JAX takes to find them and to build its message."""
     import jax
 
+    undo: list[Callable[[], None]] = []
+
     def step(x: Any) -> Any:
-        hold(namespace, where, [x + 1.0 for _ in range(count)], depth)
+        undo.append(hold(namespace, row, [x + 1.0 for _ in range(row.leaks)]))
         return x
 
     message = ""
@@ -177,51 +198,129 @@ def jax_report(namespace: dict[str, Any], where: str, depth: int, count: int) ->
             jax.jit(step)(1.0)
         except Exception as error:
             message = str(error)
+    undo.pop()()
     assert "eaked trace" in message, message
+
+
+def estimated_report(row: Row, walk: float) -> float:
+    """Seconds that JAX's report will take: walks for each leak, as counted on JAX 0.10.2."""
+    return (21 + 7.4 * row.depth) * row.leaks * walk
+
+
+# measuring
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one row: seconds of a collection and a walk; the others in collections; peak in megabytes."""
+
+    objects: int
+    row: Row
+    collect: float
+    walk: float
+    ours: float
+    peak: float
+    walks: int
+    jax: float | None
+    objgraph: float | None
+
+    HEADINGS = ("objects", "where/depth/leaks", "collect s", "walk", "ours", "peak MB", "JAX", "JAX / ours", "objgraph")
+
+    def cells(self) -> tuple[str, ...]:
+        """The figures as text, in the order of the headings."""
+        ratio = None if self.jax is None else self.jax / self.ours
+        return (
+            f"{self.objects:,}",
+            str(self.row),
+            f"{self.collect:.3f}",
+            f"{self.walk:.2f}",
+            f"{self.ours:.2f}",
+            f"{self.peak:.0f}",
+            "–" if self.jax is None else f"{self.jax:.1f}",
+            "–" if ratio is None else f"{ratio:.0f}",
+            "–" if self.objgraph is None else f"{self.objgraph:.1f}",
+        )
+
+
+def measure(namespace: dict[str, Any], row: Row, options: argparse.Namespace) -> Figures:
+    with leaked(namespace, row) as values:
+        walks = ours(values, namespace).passes
+        times: list[tuple[float, float, float]] = []
+        for _ in range(options.repeat):
+            times.append(
+                (
+                    seconds(gc.collect),
+                    seconds(lambda: gc.get_referrers(options)),
+                    seconds(lambda: ours(values, namespace)),
+                )
+            )
+        collect, walk, own = map(statistics.median, zip(*times, strict=True))
+        objects = len(gc.get_objects())
+        tracemalloc.start()
+        ours(values, namespace)
+        peak = tracemalloc.get_traced_memory()[1] / 1e6
+        tracemalloc.stop()
+        graph = report = None
+        if "objgraph" in options.reference and row.leaks == 1 and row.where != "wide":
+            graph = seconds(lambda: objgraph_chain(values, namespace)) / collect
+    if "jax" in options.reference and estimated_report(row, walk) < options.patience:
+        report = seconds(lambda: jax_report(namespace, row)) / collect
+        gc.collect()
+    return Figures(objects, row, collect, walk / collect, own / collect, peak, walks, report, graph)
+
+
+def chosen(names: list[str]) -> list[Row]:
+    """Rows whose name is one of these, or begins with one of them (``buried``, ``near/6``)."""
+    return [row for row in ROWS if not names or any(f"{row}/".startswith(f"{name}/") for name in names)]
+
+
+def machine() -> str:
+    """Processor, cores, memory, and versions."""
+    processor = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration), open("/proc/cpuinfo") as file:
+        processor = next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("jax", "numpy", "objgraph"))
+    return (
+        f"Python {platform.python_version()}, {libraries}; {platform.system()}, {processor}, {os.cpu_count()} cores, "
+        f"{memory:.0f} GB"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--objects", type=float, nargs="+", default=[1e5, 1e6])
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--reference", action="store_true", help="time JAX's report and objgraph too, once each")
-    parser.add_argument("--case", nargs="*", default=[], help="only cases with such a name, e.g. buried/6/1")
+    parser.add_argument("--rows", nargs="*", default=[], help="only these, by name or its beginning, e.g. buried/6")
+    parser.add_argument("--with", dest="reference", nargs="*", choices=("jax", "objgraph"), default=[])
+    parser.add_argument("--patience", type=float, default=60, help="seconds that JAX's report may be estimated to take")
+    parser.add_argument("--page", type=Path, help="a Markdown file to add the table to")
     options = parser.parse_args()
-    import jax
-
-    print(f"Python {sys.version.split()[0]}, JAX {jax.__version__}; times in collections of the same heap")
-    print(
-        f"{'objects':>9} {'where/depth/leaks':>18} {'collect':>9} {'walk':>9} {'ours':>8} {'peak MB':>8} {'walks':>6}",
-        end="",
-    )
-    print(f" {'JAX':>9} {'objgraph':>9}" if options.reference else "")
+    lines = [
+        f"`python benchmarks/referrers.py {' '.join(sys.argv[1:])}`".replace(f" --page {options.page}", ""),
+        "",
+        f"{machine()}. Times in collections of the same heap.",
+        "",
+        f"| {' | '.join(Figures.HEADINGS)} |",
+        "|---:|---|" + "---:|" * (len(Figures.HEADINGS) - 2),
+    ]
+    print("\n".join(lines))
     for objects in map(int, options.objects):
-        for where, depth, count in CASES:
-            name = f"{where}/{depth}/{count}"
-            if options.case and name not in options.case:
-                continue
-            with case(objects, where, depth, count) as (namespace, values):
-                run(name, (where, depth, count), namespace, values, options)
-
-
-def run(
-    name: str, leak: tuple[str, int, int], namespace: dict[str, Any], values: list[Any], options: argparse.Namespace
-) -> None:
-    total = len(gc.get_objects())
-    collect = seconds(gc.collect, 5)
-    walk = seconds(lambda: gc.get_referrers(total), 5)
-    walks = ours(values, namespace).passes
-    own = seconds(lambda: ours(values, namespace), options.repeat)
-    tracemalloc.start()
-    ours(values, namespace)
-    peak = tracemalloc.get_traced_memory()[1] / 1e6
-    tracemalloc.stop()
-    print(f"{total:9} {name:>18} {collect:7.3f} s {walk:7.4f} s {own / collect:8.2f} {peak:8.1f} {walks:6}", end="")
-    if options.reference:
-        graph = seconds(lambda: objgraph_chain(values, namespace), 1) / collect
-        theirs = seconds(lambda: jax_report(namespace, *leak), 1) / collect if leak[2] <= 20 else float("nan")
-        print(f" {theirs:9.1f} {graph:9.1f}   JAX/ours {theirs / (own / collect):.0f}", end="")
-    print(flush=True)
+        namespace: dict[str, Any] = {"__name__": "__notebook__", "data": make_heap(objects), "seed": 0, "rate": 0.1}
+        for row in chosen(options.rows):
+            lines.append(f"| {' | '.join(measure(namespace, row, options).cells())} |")
+            print(lines[-1], flush=True)
+        namespace.clear()
+        gc.collect()
+    if options.page:
+        with options.page.open("a", encoding="utf-8") as file:
+            file.write("\n".join([*lines, "", ""]))
 
 
 if __name__ == "__main__":

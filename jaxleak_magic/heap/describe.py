@@ -41,6 +41,8 @@ class Describer:
         self._labellers = labellers
         self._positions = Positions(children)
         self._numbers: dict[int, int] = {}
+        self._identities: dict[int, Identity] = {}
+        self._places: dict[int, Place] = {}
 
     def close(self) -> None:
         """Let go of everything read."""
@@ -83,11 +85,11 @@ class Describer:
 
     def _step(self, path: Sequence[object], at: int, found: Fold) -> Step:
         holder = path[at + found.hops]
-        who = identify(holder)
+        who = self._identity(holder)
         short = who.short
         if found.name == "__wrapped__" and ob.code_of(path[at]) is not None:
             kind = "wrapper" if type(holder) is types.FunctionType else ob.class_name(type(holder))
-            short = f"{kind} of {identify(path[at]).short}"
+            short = f"{kind} of {self._identity(path[at]).short}"
         return Step(
             kind=found.kind,
             name=found.name,
@@ -125,6 +127,12 @@ class Describer:
         return Step(
             "other", found.name, "contextvars.Context", None, "context variable", node=self._number(root.obj), raw=raw
         )
+
+    def _identity(self, holder: object) -> Identity:
+        """`identify`, once for each holder; the paths keep them alive meanwhile."""
+        if id(holder) not in self._identities:
+            self._identities[id(holder)] = identify(holder, self._places)
+        return self._identities[id(holder)]
 
     def _number(self, holder: object) -> int:
         return self._numbers.setdefault(id(holder), len(self._numbers))
@@ -195,8 +203,14 @@ class Describer:
         return "other", "__class__" if type(holder) is child else None
 
 
+Place = tuple[str | None, int | None]
+"""File and line, as far as known."""
+
+
 @dataclass(frozen=True)
-class _Identity:
+class Identity:
+    """A holder's short name, its module, and where it or its class was defined."""
+
     short: str
     module: str | None
     filename: str | None = None
@@ -204,28 +218,38 @@ class _Identity:
     qualname: str | None = None
 
 
-def identify(holder: Any) -> _Identity:
-    """A holder's short name, its module, and where it (or its class) was defined."""
+def identify(holder: Any, places: dict[int, Place]) -> Identity:
+    """What a holder is called and where it was defined.
+
+    Args:
+        holder: any object.
+        places: the places of classes found so far, by the class's id; added to, since to find one takes long.
+    """
     kind = type(holder)
     if kind is types.ModuleType:
         name = dict.get(ob.module_dict(holder), "__name__")
         name = name if type(name) is str else "?"
-        return _Identity(f"module {name}", name)
+        return Identity(f"module {name}", name)
     if ob.is_class(holder):
-        short = f"class {ob.class_name(holder)}"
-        return _Identity(short, ob.class_module(holder), *ob.class_place(holder), ob.class_qualname(holder))
+        return _of_class(f"class {ob.class_name(holder)}", holder, places)
     if kind is LRU_CACHE:
         wrapped = vars(LRU_CACHE)["__dict__"].__get__(holder).get("__wrapped__")
-        return identify(wrapped) if type(wrapped) is types.FunctionType else _Identity("lru_cache", "functools")
+        return identify(wrapped, places) if type(wrapped) is types.FunctionType else Identity("lru_cache", "functools")
     code = ob.code_of(holder)
     if code is not None:
         short = ob.code_name(code)
         if kind is types.MethodType:
             short = f"{ob.class_name(type(holder.__self__))}.{short}"
-        return _Identity(short, _module_of_code(holder), code.co_filename, code.co_firstlineno, code.co_qualname)
+        return Identity(short, _module_of_code(holder), code.co_filename, code.co_firstlineno, code.co_qualname)
     if issubclass(kind, functools.partial):
-        return _Identity(f"partial({_called(PARTIAL['func'].__get__(holder))})", ob.class_module(kind))
-    return _Identity(ob.class_name(kind), ob.class_module(kind), *ob.class_place(kind), ob.class_qualname(kind))
+        return Identity(f"partial({_called(PARTIAL['func'].__get__(holder))})", ob.class_module(kind))
+    return _of_class(ob.class_name(kind), kind, places)
+
+
+def _of_class(short: str, cls: type, places: dict[int, Place]) -> Identity:
+    if id(cls) not in places:
+        places[id(cls)] = ob.class_place(cls)
+    return Identity(short, ob.class_module(cls), *places[id(cls)], ob.class_qualname(cls))
 
 
 def home_module(thing: object) -> str | None:

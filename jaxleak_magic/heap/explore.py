@@ -2,7 +2,8 @@
 
 Backwards, one level finds the holders of everything found on the level before, for all targets together: either by
 one walk over the heap (`gc.get_referrers`), or by a scan of a `Snapshot`. Forwards, the first few levels below the
-namespace are read beforehand; where the two meet, nothing is searched further. No object's code runs.
+namespace are read beforehand; where the two meet, nothing is searched further. What has no more references than have
+been read already is not searched for at all (`KnownHolders`). No object's code runs.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import time
 import types
 from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 
 from jaxleak_magic.heap.addresses import common
+from jaxleak_magic.heap.known import KnownHolders, complete_levels, references_of
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
 from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
@@ -27,6 +29,7 @@ _ROUNDS_OF_INSTANCES = 3
 _SECOND_PATH_WIDTH = 16
 _CROWD = 2000  # so many holders on one level are alike more often than not
 _WALKS_TO_COUNT = 13  # counting the references of every object of the heap, in walks (measured, see snapshot.py)
+_READ_BELOW_A_TARGET = 50  # objects, on average: what may tell that a target has no other holder
 _FAR = 1 << 30
 
 
@@ -67,6 +70,7 @@ def explore(
     own: set[int],
     budget: Budget,
     entry_rank: Mapping[int, Mapping[int, int]],
+    no_holders: Iterable[object] = (),
 ) -> Explored:
     """Search for the holders of the targets; the caller must `Explored.close` the result.
 
@@ -77,8 +81,10 @@ def explore(
         own: ids of objects that are no holders because they belong to the search; added to.
         budget: limits.
         entry_rank: for a root's object, by id, the ranks of children whose rank is not the root's, by id.
+        no_holders: different objects among ``own`` that may refer to targets, so that what they hold can be told from
+            what is held otherwise.
     """
-    search = _Search(targets, roots, barriers, own, budget, entry_rank)
+    search = _Search(targets, roots, barriers, own, budget, entry_rank, no_holders)
     try:
         search.forwards()
         search.backwards()
@@ -99,14 +105,18 @@ class _Search:
         own: set[int],
         budget: Budget,
         entry_rank: Mapping[int, Mapping[int, int]],
+        no_holders: Iterable[object],
     ) -> None:
         self.result = Explored()
+        self.known = KnownHolders()
+        self.known_below_targets = False
+        self.besides = references_of(no_holders)
         self.roots, self.barriers, self.own, self.budget, self.entry_rank = roots, barriers, own, budget, entry_rank
         self.targets = dict.fromkeys(map(id, targets))
         self.frontier: list[object] = []
         self.arguments: tuple[object, ...] = ()
-        self.put_off: list[int] = []  # most of a crowd of holders, of which a few are followed first
-        self.crowds = 0
+        self.put_off: list[tuple[list[object], set[int]]] = []  # most of a crowd of holders, and ids of what they hold
+        self.thorough = False  # whether crowds are taken as a whole
         self.walked = 0.0
         self.snapshot: Snapshot | None = None
         self.deadline = time.monotonic() + budget.seconds
@@ -120,50 +130,49 @@ class _Search:
         self.root_rank = {i: roots[position].rank for i, position in self.result.roots.items()}
         self.best_rank = min(self.root_rank.values(), default=0)
         self.untracked = [root.obj for root in roots if not gc.is_tracked(root.obj)]  # gc.get_referrers misses these
-        own.update(map(id, (self.frontier, self.untracked, self.result.objects, self.result.blocked)))
+        own.update(
+            map(id, (self.frontier, self.untracked, self.result.objects, self.result.blocked, self.known.objects))
+        )
         self.result.objects.update((id(root.obj), root.obj) for root in roots)
         self.result.objects.update((id(target), target) for target in targets)
 
     def forwards(self) -> None:
         """Read complete levels below the roots of the best rank, as far as the budget goes."""
         limit = self.budget.forward
-        level = [root.obj for root in self.roots if root.rank == self.best_rank] if limit else []
-        starts, seen = set(map(id, level)), set[int]()
-        while level:
-            edges: list[tuple[int, list[int]]] = []
-            below: dict[int, object] = {}
-            for holder in level:
-                referents = gc.get_referents(holder)
-                if len(referents) > limit and id(holder) not in starts:
-                    continue
-                kind = type(holder)
-                kept = [c for c in referents if c is not kind and (id(c) in self.targets or self._may_enter(c))]
-                ids = list(map(id, kept))
-                edges.append((id(holder), ids))
-                below.update(zip(ids, kept, strict=True))
-                if len(below) > 2 * limit:
-                    return
-            for i in seen.intersection(below):
-                del below[i]
-            seen.update(below)
-            if len(seen) > limit:
-                return
-            for holder_id, ids in edges:
-                self._link(holder_id, ids)
+        starts = [root.obj for root in self.roots if root.rank == self.best_rank] if limit else []
+        for edges, below in complete_levels(starts, limit, self._may_meet, self._may_enter):
+            for holder, ids in edges:
+                self.known.add(holder, ids)
+                self._link(id(holder), ids)
             self.expanded.update(below)
             self.result.objects.update(below)
-            level = [c for c in below.values() if self._may_enter(c)]
 
-    def _may_enter(self, child: object) -> bool:
-        kind, i = type(child), id(child)
+    def _below_targets(self) -> None:
+        """Read what the targets refer to: of each other, they often are the holders."""
+        self.known_below_targets = True
+        limit = min(self.budget.forward, _READ_BELOW_A_TARGET * len(self.targets))
+        starts = [self.result.objects[i] for i in self.targets]
+        for edges, _ in complete_levels(starts, limit, self._may_be_read, self._may_be_read):
+            for holder, ids in edges:
+                self.known.add(holder, ids, keep=True)
+
+    def _may_be_read(self, child: object) -> bool:
         return (
             gc.is_tracked(child)
-            and id(kind) not in _NOT_ENTERED
-            and id(kind) not in self.barriers
-            and i not in self.own
-            and i not in self.root_rank
+            and id(type(child)) not in _NOT_ENTERED
+            and id(child) not in self.own
+            and id(child) not in self.root_rank
             and not is_class(child)
-            and not (kind is dict and _is_module_namespace(child))
+        )
+
+    def _may_meet(self, child: object) -> bool:
+        return id(child) in self.targets or self._may_enter(child)
+
+    def _may_enter(self, child: object) -> bool:
+        return (
+            self._may_be_read(child)
+            and id(type(child)) not in self.barriers
+            and not (type(child) is dict and _is_module_namespace(child))
         )
 
     def backwards(self) -> None:
@@ -176,7 +185,7 @@ class _Search:
             fresh = self._level()
             if result.unfinished:
                 break
-            self.frontier[:] = [result.objects[i] for i in self._without_crowd(fresh)]
+            self.frontier[:] = [result.objects[i] for i in fresh]
             worst = max((result.rank.get(i, _FAR) for i in self.targets), default=0)
             if worst <= self.best_rank:
                 extra -= 1
@@ -187,21 +196,12 @@ class _Search:
                 if patience < 0:
                     break
             if not self.frontier and self.put_off and worst > USER_FRAME:
-                self.frontier[:] = [result.objects[i] for i in self.put_off]
-                self.put_off.clear()
+                self._take_crowds()
             if not self.frontier and worst == _FAR and rounds < _ROUNDS_OF_INSTANCES:
                 rounds += 1
                 self._take_instances()
-        result.dangling = self.expanded - self.held
-
-    def _without_crowd(self, fresh: list[int]) -> list[int]:
-        """A few of very many holders; the others are put off until these are known not to lead to a good root."""
-        if len(fresh) <= _CROWD or self.crowds:
-            return fresh
-        self.crowds = 1
-        few = fresh[:: -(-len(fresh) // self.budget.width)]
-        self.put_off = list(set(fresh).difference(few))
-        return few
+        if not result.unfinished:
+            result.dangling = self.expanded - self.held
 
     def _within_budget(self) -> bool:
         if time.monotonic() > self.deadline:
@@ -225,6 +225,7 @@ class _Search:
             self.frontier[:] = [c for c in self.frontier if not is_class(c)]
             self._by_walk(classes, fresh, frozenset(map(id, classes)))
             self.own.discard(id(classes))
+        self._by_counting(fresh)
         if not self.frontier:
             return fresh
         self.walked += _walk_cost(len(self.frontier))
@@ -233,6 +234,17 @@ class _Search:
         else:
             self._by_snapshot(fresh)
         return fresh
+
+    def _by_counting(self, fresh: list[int]) -> None:
+        """Take those out of the frontier whose references are all known, and record the holders."""
+        explained = self.known.explained(self.frontier, self.besides)
+        if not all(explained) and not self.known_below_targets and self.budget.forward:
+            self._below_targets()
+            explained = self.known.explained(self.frontier, self.besides)
+        for i in [id(node) for node, known in zip(self.frontier, explained, strict=True) if known]:
+            for holder in self.known.of(i):
+                self._record(holder, {i}, fresh)
+        self.frontier[:] = [node for node, known in zip(self.frontier, explained, strict=True) if not known]
 
     def _by_walk(self, frontier: list[object], fresh: list[int], classes: Set[int] = frozenset()) -> None:
         wanted = set(map(id, frontier))
@@ -244,11 +256,53 @@ class _Search:
             self.held |= classes
             instances = islice((h for h in found if id(type(h)) in classes), _INSTANCES_LOOKED_INTO)
             found = [h for h in found if id(type(h)) not in classes] + list(instances)
+        self._record_all(found, wanted, fresh)
+
+    def _record_all(self, found: list[object], wanted: set[int], fresh: list[int]) -> None:
+        """Record the holders of the nodes with the ids ``wanted``: of a crowd only some, for the time being."""
+        if len(found) > _CROWD and not self.thorough:
+            found = self._some_of_each(found, wanted)
         for holder in found:
-            children = common(gc.get_referents(holder), wanted)
-            children.discard(id(type(holder)))
+            children = _held(holder, wanted)
             if children:
                 self._record(holder, children, fresh)
+
+    def _some_of_each(self, crowd: list[object], wanted: set[int]) -> list[object]:
+        """Roots, what is known already, and some other holders of each node from all over the crowd.
+
+        The others are put off until these are known not to lead to a good root: recording one takes as long as a walk
+        takes for a hundred objects.
+        """
+        some: list[object] = []
+        others: list[object] = []
+        lacking = dict.fromkeys(wanted, self.budget.width)
+        stride = max(1, len(crowd) // self.budget.width)
+        for holder in chain.from_iterable(crowd[k::stride] for k in range(stride)):
+            if id(holder) in self.result.objects:
+                some.append(holder)
+                continue
+            children = _held(holder, wanted).intersection(lacking) if lacking else ()
+            if not children or id(holder) in self.own or id(type(holder)) in self.barriers:
+                others.append(holder)
+                continue
+            some.append(holder)
+            for child in children:
+                lacking[child] -= 1
+                if not lacking[child]:
+                    del lacking[child]
+        self.put_off.append((others, wanted))
+        self.own.add(id(others))
+        return some
+
+    def _take_crowds(self) -> None:
+        """Go on with everything that was put off."""
+        self.thorough = True
+        fresh: list[int] = []
+        for holders, wanted in self.put_off:
+            self._record_all(holders, wanted, fresh)
+            holders.clear()
+        self.put_off.clear()
+        self.frontier[:] = [self.result.objects[i] for i in fresh]
 
     def _referrers(self, frontier: list[object]) -> list[object]:
         self.result.walks += 1
@@ -270,7 +324,11 @@ class _Search:
         if to_count * _WALKS_TO_COUNT > _walk_cost(len(self.frontier)):  # many holders of few objects
             self._by_walk(self.frontier, fresh)
             return
-        for holder, children in snapshot.owners(at, found):
+        owners = snapshot.owners(at, found)
+        if len(owners) > _CROWD and not self.thorough:
+            self._record_all([holder for holder, _ in owners], set(map(id, self.frontier)), fresh)
+            return
+        for holder, children in owners:
             self._record(holder, children, fresh)
 
     def _by_many_walks(self, fresh: list[int]) -> None:
@@ -354,8 +412,18 @@ class _Search:
         self.frontier.clear()
         self.untracked.clear()
         self.arguments = ()
+        self.known.close()
+        for holders, _ in self.put_off:
+            holders.clear()
         if self.snapshot is not None:
             self.snapshot.close()
+
+
+def _held(holder: object, wanted: set[int]) -> set[int]:
+    """Those of the wanted ids that a holder refers to; not its class."""
+    children = common(gc.get_referents(holder), wanted)
+    children.discard(id(type(holder)))
+    return children
 
 
 def _walk_cost(objects: int) -> float:

@@ -54,7 +54,9 @@ def find_holders(
     own.update(map(id, roots))  # the Root instances, not what they stand for
     collecting = gc.isenabled()
     gc.disable()
-    search = _Finder(roots, labellers, frozenset(map(id, barriers)), own, per_target, budget, owner_of or usual_owner)
+    search = _Finder(
+        roots, labellers, frozenset(map(id, barriers)), own, skip, per_target, budget, owner_of or usual_owner
+    )
     try:
         return search.find(targets)
     finally:
@@ -79,12 +81,13 @@ class _Finder:
         labellers: Sequence[Labeller],
         barriers: Set[int],
         own: set[int],
+        skip: Collection[object],
         per_target: int,
         budget: Budget,
         owner_of: OwnerOf,
     ) -> None:
         self.roots, self.labellers, self.barriers, self.own = roots, labellers, barriers, own
-        self.per_target, self.budget, self.owner_of = per_target, budget, owner_of
+        self.skip, self.per_target, self.budget, self.owner_of = skip, per_target, budget, owner_of
         self.entry_ranks = _entry_ranks(roots)
         self.explored: list[Explored] = []
 
@@ -108,7 +111,11 @@ class _Finder:
 
     def _search(self, targets: Sequence[object]) -> list[list[_Walked]]:
         self.own.add(id(targets))
-        explored = explore(targets, self.roots, self.barriers, self.own, self.budget, self.entry_ranks)
+        no_holders = {id(o): o for o in (targets, self.skip, *self.skip) if type(o) is not int}
+        self.own.add(id(no_holders))
+        explored = explore(
+            targets, self.roots, self.barriers, self.own, self.budget, self.entry_ranks, no_holders.values()
+        )
         self.explored.append(explored)
         chains = self._chosen(explored, list(map(id, targets)))
         return [[self._walked(explored, chain) for chain in some] for some in chains]
@@ -149,8 +156,11 @@ class _Finder:
     def _invisible(
         self, targets: Sequence[object], orphans: Sequence[int], found: list[list[_Walked]]
     ) -> frozenset[int]:
-        """Which of the targets without a path have references that nothing found accounts for."""
-        if not orphans:
+        """Which of the targets without a path have references that nothing found accounts for.
+
+        None are said to where a budget ended the search: it may have missed what accounts for them.
+        """
+        if not orphans or self.explored[0].unfinished:
             return frozenset()
         explored = self.explored[0]
         objects = [targets[k] for k in orphans]

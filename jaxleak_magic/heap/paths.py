@@ -145,7 +145,7 @@ class Budget:
         seconds: time after which a search stops and says so.
         memory: bytes that the snapshot of the heap's edges may take.
         nodes: holders that may be recorded.
-        forward: objects visited from the namespace; a container with more entries is not entered.
+        forward: objects visited from the namespace, and again from the targets.
         passes: walks over the heap, in terms of a walk for a single object, before a snapshot is read for the rest.
         width: how many of a crowd of holders are followed first; and of one walk where there is no NumPy.
         patience: further levels after every target is reached from one of the user's roots, but not from the best.
@@ -155,8 +155,8 @@ class Budget:
     seconds: float = 20.0
     memory: int = 1 << 30
     nodes: int = 1_000_000
-    forward: int = 1000
-    passes: float = 3.5
+    forward: int = 10_000
+    passes: float = 2.5
     width: int = 48
     patience: int = 2
     extra: int = 1
