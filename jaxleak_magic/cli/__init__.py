@@ -16,6 +16,9 @@ _STATUS = """exit status of check: 1 a leak was found; else 2 the code raised; e
 that cannot be read. With several files or cells: 3, 1, 2, 0 in this order win."""
 
 
+_VERIFY = "run each fix once in a process of its own: does the leak go, do the results stay?"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Argparse's own status, 2, means here that the user's code raised."""
@@ -34,10 +37,14 @@ def make_parser() -> argparse.ArgumentParser:
     check.add_argument("--output", metavar="PATH", help="write the report to this file instead of stdout")
     check.add_argument("--keep-caches", action="store_true", help="do not trace functions anew; quicker, and sees less")
     check.add_argument("--fast", action="store_true", help="only count what outlives the run; sees least, costs least")
+    check.add_argument(
+        "--locate", action="store_true", help="run a second time where the line that stored a value is not known"
+    )
     check.add_argument("--no-fixes", dest="fixes", action="store_false", help="look for no fixes")
     check.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"
     )
+    check.add_argument("--verify", action="store_true", help=_VERIFY)
 
     fix = commands.add_parser("fix", help="show or apply a fix that check offers")
     fix.add_argument("file", metavar="FILE", help="a script or cell (.py), or a notebook (.ipynb)")
@@ -45,6 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     how.add_argument("--diff", action="store_true", help="show the diff and change nothing (the default)")
     how.add_argument("--write", action="store_true", help="change the file")
     fix.add_argument("--leak", type=int, metavar="N", help="take the fix of leak N; default: the first that has one")
+    fix.add_argument("--verify", action="store_true", help=_VERIFY)
 
     explain = commands.add_parser("explain", help="explain a copied message or traceback of JAX; nothing is run")
     explain.add_argument("file", metavar="FILE", help="a text file with the message; - reads stdin")

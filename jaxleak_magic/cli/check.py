@@ -31,8 +31,12 @@ def check(args: argparse.Namespace) -> int:
             print(f"jaxleak: {error}", file=sys.stderr)
             statuses.append(3)
             continue
-        job = Job(file, CheckOptions(not args.keep_caches, args.fixes, args.notes, args.fast))
+        job = Job(file, CheckOptions(not args.keep_caches, args.fixes, args.notes, args.fast, args.locate))
         outcome = run_in_fresh_process(job, "stderr" if apart else "stdout")
+        if args.verify:
+            from jaxleak_magic.cli.verify import verified
+
+            outcome = verified(outcome, job)
         results += outcome.reports
         statuses.append(exit_status(outcome))
     if results or as_list:

@@ -15,6 +15,7 @@ from typing import Any
 from jaxleak_magic.cli.fresh_process import Job, Outcome, run_in_fresh_process
 from jaxleak_magic.cli.inputs import InputError, Notebook, Script, read_input
 from jaxleak_magic.diagnose.model import Edit, Fix, Leak, Report
+from jaxleak_magic.show.words import FIX_CHECK
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,12 @@ def fix(args: argparse.Namespace) -> int:
     path = Path(args.file)
     source = read_input(path)
     before = path.read_bytes()
-    outcome = run_in_fresh_process(Job(args.file), "stderr")
+    job = Job(args.file)
+    outcome = run_in_fresh_process(job, "stderr")
+    if args.verify:
+        from jaxleak_magic.cli.verify import verified
+
+        outcome = verified(outcome, job)
     offers = list(_offers(outcome, args.leak))
     if not offers:
         _say_why_none(outcome, args.leak)
@@ -39,6 +45,7 @@ def fix(args: argparse.Namespace) -> int:
     offer = offers[0]
     edits = _edits(offer)
     print(f"Fix for leak {offer.leak.id}: {offer.fix.title}", file=sys.stderr)
+    print(FIX_CHECK[offer.fix.checked or "not_checked"], file=sys.stderr)
     print("\n".join(edit.diff.rstrip("\n") for edit in edits))
     if not args.write:
         return 0

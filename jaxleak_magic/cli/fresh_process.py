@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import jaxleak_magic
 from jaxleak_magic.checking import CheckOptions
+from jaxleak_magic.cli.results import Results
 from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Report
 
 _PARENT_OF_PACKAGE = str(Path(jaxleak_magic.__file__).resolve().parent.parent)
@@ -20,11 +22,36 @@ _STDERR = 2
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """A new text for a script (``cell_index`` is None), or for the cell at this place of the notebook's list."""
+
+    cell_index: int | None
+    text: str
+
+
+@dataclass(frozen=True)
 class Job:
-    """What the process is to do: the file as given, and how it is checked."""
+    """What the process is to do.
+
+    Attributes:
+        file: the file as given.
+        options: how it is checked.
+        replaced: texts to run instead of those in the file.
+        how: under the check, without it, or without it and with ``jax.disable_jit()``.
+    """
 
     file: str
     options: CheckOptions = field(default_factory=CheckOptions)
+    replaced: tuple[Replaced, ...] = ()
+    how: Literal["check", "plain", "without_jit"] = "check"
+
+    def context(self) -> AbstractContextManager[object]:
+        """What the user's code runs in."""
+        if self.how != "without_jit":
+            return nullcontext()
+        import jax
+
+        return jax.disable_jit()
 
 
 @dataclass(frozen=True)
@@ -43,19 +70,22 @@ class Outcome:
         reports: one for a script, one a checked cell for a notebook.
         raised: whether code raised that no report speaks of: a cell that is not checked.
         executed: index of the notebook cell by its execution count.
+        results: what the run left in its names, for a job with other texts or without the check; else None.
     """
 
     reports: tuple[CellReport, ...]
     raised: bool = False
     executed: tuple[tuple[int, int], ...] = ()
+    results: Results | None = None
 
 
-def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"]) -> Outcome:
+def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"], limit: float | None = None) -> Outcome:
     """Run a file under the check.
 
     Args:
         job: the file and how it is checked.
         output: where the output of the user's code goes that it writes to stdout.
+        limit: seconds after which the process is ended, or None.
 
     Returns:
         What came of it; a process that dies gives a report with an error that says so.
@@ -66,11 +96,16 @@ def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"]) -> Outco
         job_file.write_bytes(pickle.dumps(job))
         command = [sys.executable, "-c", bootstrap, _PARENT_OF_PACKAGE, str(job_file), str(outcome_file)]
         sys.stdout.flush()
-        process = subprocess.run(command, stdout=_STDERR if output == "stderr" else None, check=False)
+        try:
+            process = subprocess.run(
+                command, stdout=_STDERR if output == "stderr" else None, check=False, timeout=limit
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome((CellReport(_died(job, -signal.SIGKILL)),), raised=True)
         try:
             outcome = pickle.loads(outcome_file.read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
-            return Outcome((CellReport(_died(job, process.returncode)),))
+            return Outcome((CellReport(_died(job, process.returncode)),), raised=job.how != "check")
     assert isinstance(outcome, Outcome)
     return outcome
 

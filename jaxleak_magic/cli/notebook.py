@@ -8,6 +8,7 @@ import sys
 
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, report_without_check
 from jaxleak_magic.cli.inputs import Notebook
+from jaxleak_magic.cli.results import plain_results
 from jaxleak_magic.diagnose.model import ErrorInfo, Report
 from jaxleak_magic.exits import failure_of
 from jaxleak_magic.magics.options import MagicOptions
@@ -48,7 +49,8 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
     magics = load(shell)
     checker = magics.checker
     checker.present, checker.options = keep, job.options
-    checker.check_all = not any(read_checked_cell(cell.source) for cell in notebook.cells)
+    marked = any(read_checked_cell(cell.source) for cell in notebook.cells)
+    checker.check_all = not marked and job.how == "check"
 
     found: list[CellReport] = []
     executed: list[tuple[int, int]] = []
@@ -56,13 +58,18 @@ def run_notebook(notebook: Notebook, job: Job) -> Outcome:
     for cell in notebook.cells:
         executed.append((shell.execution_count, cell.index))
         reports.clear()
-        result = shell.run_cell(cell.source, store_history=True, cell_id=cell.id)
+        checked = read_checked_cell(cell.source)
+        source = checked.text if checked is not None and job.how != "check" else cell.source
+        with job.context():
+            result = shell.run_cell(source, store_history=True, cell_id=cell.id)
         error = failure_of(result.error_before_exec or result.error_in_exec)
-        if not reports and (checker.check_all or read_checked_cell(cell.source)):
+        if not reports and job.how == "check" and (checker.check_all or checked):
             reports.append(_without_check(job.file, cell.source, error))
         found += [CellReport(report, cell.index) for report in reports]
         raised = raised or not (error is None or reports or cell.may_raise)
-    return Outcome(tuple(found), raised, tuple(executed))
+    asked = job.replaced or job.how != "check"
+    own = {name: value for name, value in shell.user_ns.items() if name not in shell.user_ns_hidden}
+    return Outcome(tuple(found), raised, tuple(executed), plain_results(own) if asked else None)
 
 
 def _without_check(file: str, source: str, error: BaseException | None) -> Report:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
+import io
 import os
 import sys
 import traceback
@@ -14,6 +16,7 @@ from typing import Any
 from jaxleak_magic.checking import CheckedRun
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import Script
+from jaxleak_magic.cli.results import plain_results
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.exits import failure_of
@@ -32,17 +35,34 @@ def run_script(script: Script, job: Job) -> Outcome:
     sys.argv = [job.file]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
 
+    code = "\n" + text if magic else text
+    if job.how != "check":
+        return _run_unchecked(code, path, module.__dict__, job)
     run = CheckedRun(sources, module.__dict__, checked_file=path, options=job.options)
     run.start()
     try:
-        value = _execute("\n" + text if magic else text, path, module.__dict__)
+        value = _execute(code, path, module.__dict__)
     except BaseException as error:
         _print_like_python(error, path)
         report = run.finish(failure_of(error))
+        value = None
     else:
         run.extra_roots = {**run.extra_roots, "_": value}  # as in a notebook, where the last value is kept
         report = run.finish(None)
-    return Outcome((CellReport(report),))
+    if job.options.locate:
+        with contextlib.redirect_stdout(io.StringIO()):  # what it prints was printed by the first run
+            report = run.located(report, lambda: _execute(code, path, module.__dict__))
+    return Outcome((CellReport(report),), results=plain_results(module.__dict__, value) if job.replaced else None)
+
+
+def _run_unchecked(code: str, path: str, namespace: dict[str, Any], job: Job) -> Outcome:
+    """Run without the check, for what it computes."""
+    try:
+        with job.context():
+            value = _execute(code, path, namespace)
+    except BaseException as error:  # an exit too
+        return Outcome((), raised=failure_of(error) is not None, results=plain_results(namespace))
+    return Outcome((), results=plain_results(namespace, value))
 
 
 def without_magic(text: str) -> tuple[str, str]:

@@ -21,7 +21,12 @@ def main() -> None:
         del sys.path[0]
     job: Job = pickle.loads(Path(job_file).read_bytes())
     try:
-        outcome = _run(read_input(Path(job.file)), job)
+        source = read_input(Path(job.file))
+        if job.replaced:
+            from jaxleak_magic.cli.verify import source_with
+
+            source = source_with(source, job.replaced)
+        outcome = _run(source, job)
     except Exception as error:  # The user's own are part of the outcome: this one is ours.
         say_internal_error(f"{job.file}: there is no report", error)
         sys.exit(1)

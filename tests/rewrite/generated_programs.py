@@ -95,6 +95,8 @@ class Generator:
             signature = self.pick("t", "t, u")
             self.emit(depth, f"fun = lambda {signature}: {self.body(signature, value)}{self.comment()}")
             return "anonymous", len(self.lines), signature
+        if signature == "t" and self.chance(0.12):
+            return self.custom_rule(depth, value)
         decorator = self.pick("", "", "", "", "@jax.jit", "@jax.checkpoint", "@functools.partial(jax.jit, inline=True)")
         if signature in ("", "t, **extra", "t, *rest") or "=" in signature:
             decorator = ""
@@ -124,6 +126,31 @@ class Generator:
         else:
             self.emit(depth + 1, f"return {self.body(signature, value)}")
         return "fun", line, signature
+
+    def custom_rule(self, depth: int, value: str) -> tuple[str, int, str]:
+        """``fun`` has a derivative rule of its own, which is scaled by the captured values."""
+        if self.chance(0.4):
+            self.emit(depth, "@jax.custom_jvp", "def fun(t):", "    return jnp.sin(t) * 2.0", "@fun.defjvp")
+            self.emit(depth, "def rule(primals, tangents):")
+            line = len(self.lines) - 1  # its decorator counts
+            if self.chance(0.5):
+                self.emit(depth + 1, "(t,), (dt,) = primals, tangents" if self.chance(0.2) else "t, = primals")
+                self.emit(depth + 1, "dt, = tangents", f"return fun(t), jnp.cos(t) * dt * ({value})")
+            else:
+                self.emit(depth + 1, f"return fun(primals[0]), jnp.cos(primals[0]) * tangents[0] * ({value})")
+            return "rule", line, "t"
+        kept = self.pick("t", "(t, t * 2.0)", "None")
+        self.emit(depth, "@jax.custom_vjp", "def fun(t):", "    return jnp.sin(t) * 2.0", "def fwd(t):")
+        self.emit(depth + 1, f"return {self.pick('fun(t)', 'jnp.sin(t) * 2.0')}, {kept}")
+        self.emit(depth, f"def bwd({'_' if kept == 'None' else 'res'}, g):")
+        line = len(self.lines)
+        if kept == "(t, t * 2.0)" and self.chance(0.5):
+            self.emit(depth + 1, "t, twice = res", f"return (g * jnp.cos(t) * twice * ({value}),)")
+        else:
+            residual = {"t": "jnp.cos(res)", "(t, t * 2.0)": "jnp.cos(res[0]) * res[1]", "None": "0.5"}[kept]
+            self.emit(depth + 1, f"return (g * {residual} * ({value}),)")
+        self.emit(depth, "fun.defvjp(fwd, bwd)")
+        return "bwd", line, "t"
 
     def body(self, signature: str, value: str) -> str:
         names = [part.split("=")[0] for part in signature.split(", ") if part and part[0] not in "*/"]
