@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from jaxleak_magic.rewrite.case import Case
-from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.pytree_classes import (
     class_named,

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.model import SourceText
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.flow import function_name
-from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope

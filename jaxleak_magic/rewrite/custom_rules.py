@@ -200,13 +200,12 @@ class RuleEdits:
         loads = self.program.loads(scope, parameter.arg)
         if not loads:
             new = names if len(needed) == 1 else f"({names})"
-            edits = [(forward, edit) for edit in insertions.replace(text, kept, new)]
+            edits: list[NodeEdit] = [(forward, edit) for edit in insertions.replace(text, kept, new)]
             return edits + self._received(backward, parameter, needed)
         unpacked = self._unpacking(loads)
         if unpacked is not None and isinstance(kept, ast.Tuple) and len(kept.elts) == len(unpacked.elts):
             home = self.program.text_of[backward]
-            edits = [(forward, _extended(text, kept, names)), (backward, _extended(home, unpacked, names))]
-            return edits
+            return [(forward, _extended(text, kept, names)), (backward, _extended(home, unpacked, names))]
         if isinstance(backward, ast.Lambda) or "residuals" in scope.sites or parameter.arg == "residuals":
             raise self._refused("its backward rule uses the residuals in a way that leaves no room for one more")
         edits = [(forward, edit) for edit in insertions.wrap(text, kept, "(", f", {names})")]

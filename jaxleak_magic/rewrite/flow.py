@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from jaxleak_magic.rewrite.call_sites import Row, rows_of
+from jaxleak_magic.rewrite.constructors import field_for_argument, is_nnx_module, parameter_for, stores_argument
 from jaxleak_magic.rewrite.custom_rules import CustomRule
 from jaxleak_magic.rewrite.float_arguments import Element, is_used_as_number, picked_element
 from jaxleak_magic.rewrite.locations import Location, location_of
@@ -15,71 +15,8 @@ from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.reaching import Reach, Reached
 from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
-
-
-@dataclass(frozen=True)
-class Use:
-    """What has to be done at one place so that the lifted values reach the function.
-
-    Attributes:
-        kind: what to do:
-            ``call``: the call hands the values on;
-            ``tuple``, ``slot``: its ``args`` does;
-            ``axes``: a vmap gets entries for them;
-            ``mapped``: the call is mapped over them;
-            ``term``: nothing, unless the slot is taken and the callable has to be bound here;
-            ``bind``: the expression is bound with ``jax.tree_util.Partial``;
-            ``field``: the same for the field of an object.
-        node: the call, or the expression to bind.
-        values: what to write there for each variable.
-        row: the table's row, where there is one.
-        direct: whether the call calls the function itself or what a wrapper made of it, not a consumer.
-        keywords: whether a direct call names its arguments, so that the values must be named too.
-        field_of: the class whose field takes the function (``field``).
-        field_name: the field.
-        inside: full name of a function that has to be put around a bound expression, or None.
-        cached: whether a trace of the function may be used again there, made with an older value.
-        axes: axis of each value over which the call has to be mapped, None where it is not (``mapped``).
-    """
-
-    kind: Literal["call", "tuple", "slot", "term", "axes", "mapped", "bind", "field"]
-    node: ast.expr
-    values: tuple[str, ...] = ()
-    row: Row | None = None
-    direct: bool = False
-    keywords: bool = False
-    field_of: ast.ClassDef | None = None
-    field_name: str | None = None
-    axes: tuple[int | None, ...] = ()
-    cached: bool = False
-    inside: str | None = None
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a value is, as seen from the function that is followed.
-
-    Attributes:
-        calls: how many calls away the function is (1 for a factory that returns it).
-        wrappers: rows of the wrappers around it, innermost first, with their calls.
-        solver: the row of the object that was made of it, or None.
-        many: whether the value is a list of such functions.
-    """
-
-    calls: int = 0
-    wrappers: tuple[tuple[Row, ast.Call | None], ...] = ()
-    solver: Row | None = None
-    many: bool = False
-
-    @property
-    def plain(self) -> bool:
-        """Whether the value is the function itself."""
-        return self == Shape()
-
-    @property
-    def mapped(self) -> bool:
-        """Whether a wrapper maps over the arguments."""
-        return any(row.axes for row, _ in self.wrappers)
+from jaxleak_magic.rewrite.stored_order import StoredOrder
+from jaxleak_magic.rewrite.uses import Shape, Use
 
 
 @dataclass
@@ -397,7 +334,7 @@ class Flow:
             owner = scope.lookup(target.id)
             if owner is not None and owner is not scope:  # written through ``global`` or ``nonlocal``
                 for load in self.program.loads(owner, target.id):
-                    self._check_order(target, load)
+                    self._order.check(target, load)
             self._name(scope, target.id, shape)
             return
         location = location_of(self.program, target)
@@ -406,58 +343,11 @@ class Flow:
         self.stores.append(location)
         loads = location.loads()
         if location.holds_another_at_first():
-            self._check_never_another(target, loads)
+            self._order.check_never_another(target, loads)
         for load in loads:
             if not isinstance(self.program.parent[load], ast.Compare):
-                self._check_order(target, load)
+                self._order.check(target, load)
             self._value(load, shape)
-
-    def _check_order(self, target: ast.expr, load: ast.expr) -> None:
-        """The function that a load finds must be the one that the same run of the code around it stored.
-
-        A memo is the exception: it means the value of now, though it keeps that of its first run.
-        """
-        storing, loading = self.program.scope_at[target].function(), self.program.scope_at[load].function()
-        if loading is None or storing is None:
-            return
-        text = self.program.text_of[target]
-        after = text is self.program.text_of[load] and text.start(load) > text.stop(target)
-        if not loading.is_inside(storing) or not after or not self._is_always_stored(target, storing):
-            raise Refused(
-                f"What `{self.short(target)}` holds when line {load.lineno} reads it may be from an earlier run. "
-                f"Store a function that takes {self._values()} as an argument, and pass the right value at each call."
-            )
-        if self.program.scope_at[load].is_inside(self.program.own_scope[self.function]):
-            raise Refused(
-                f"`{self.name}` calls what `{self.short(target)}` held before. Pass {self._values()} by hand."
-            )
-
-    def _check_never_another(self, target: ast.expr, loads: list[ast.expr]) -> None:
-        """Where a place held another function at first, each read must certainly come after the assignment."""
-        storing = self.program.scope_at[target].function()
-        plain = storing is not None and self._is_always_stored(target, storing, memo=False)
-        reach = Reach(self.program, self.function, self.name)
-        for load in loads:
-            at = self.program.scope_at[load].function()
-            inside = at is not None and storing is not None and at.is_inside(storing)
-            outside = at is None and storing is not None and reach.is_called_before(storing, load)
-            if not plain or not (inside or outside):
-                raise Refused(
-                    f"`{self.short(target)}` holds another function at first, which line {load.lineno} may call. "
-                    f"Let both functions take {self._values()} as an argument, and pass it at each call."
-                )
-
-    def _is_always_stored(self, target: ast.expr, storing: Scope, memo: bool = True) -> bool:
-        node: ast.AST = target
-        while node is not storing.node:
-            above = self.program.parent[node]
-            if isinstance(above, ast.If):
-                if not memo or node in above.orelse or not _is_memo_test(above.test):
-                    return False
-            elif isinstance(above, ast.For | ast.AsyncFor | ast.While | ast.Try | ast.Match | ast.IfExp):
-                return False
-            node = above
-        return True
 
     def _returned(self, node: ast.expr, shape: Shape) -> None:
         factory = self.program.enclosing_function(node)
@@ -525,7 +415,7 @@ class Flow:
                 f"or store `jax.tree_util.Partial({self.name}, ...)` in a field that is a pytree child."
             )
         if isinstance(definition, ast.FunctionDef) and not shape.many and shape.solver is None and not shape.calls:
-            parameter = _parameter_for(definition, place)
+            parameter = parameter_for(definition, place)
             if parameter is not None and not self.no_pytrees:
                 self._given_to_own_function(node, definition, parameter, shape)
                 return
@@ -552,6 +442,10 @@ class Flow:
                 f"Let `{definition.name}` take {self._values()} too, and pass it on where it calls `{parameter}`."
             )
         self.uses.append(Use("bind", node, self._reach(node)))
+
+    @property
+    def _order(self) -> StoredOrder:
+        return StoredOrder(self.program, self.function, self.name, self.variables)
 
     # -- scopes -----------------------------------------------------------------------------------------------------
 
@@ -609,50 +503,6 @@ class Flow:
         )
 
 
-def is_nnx_module(program: Program, definition: ast.ClassDef) -> bool:
-    """Whether a class is a module of flax.nnx, which treats an attribute as static unless ``nnx.data`` marks it."""
-    return any(program.qualified(base) == "flax.nnx.Module" for base in definition.bases)
-
-
-def stores_argument(definition: ast.ClassDef, place: int | str) -> bool:
-    """Whether the constructor does nothing with the argument at a position or keyword but store it in an attribute."""
-    init = next((s for s in definition.body if isinstance(s, ast.FunctionDef) and s.name == "__init__"), None)
-    parameter = _parameter_for(init, place + 1 if isinstance(place, int) else place) if init is not None else None
-    if init is None or parameter is None:
-        return False
-    loads = [n for n in ast.walk(init) if isinstance(n, ast.Name) and n.id == parameter]
-    stores = [
-        s
-        for s in init.body
-        if isinstance(s, ast.Assign)
-        and len(s.targets) == 1
-        and isinstance(s.targets[0], ast.Attribute)
-        and s.value in loads
-    ]
-    return len(loads) == len(stores) == 1
-
-
-def field_for_argument(definition: ast.ClassDef, place: int | str) -> str | None:
-    """The attribute that simply takes the argument at this position or keyword of the class's constructor, or None."""
-    from jaxleak_magic.rewrite.pytree_classes import constructor_fields
-
-    fields = constructor_fields(definition)
-    if fields is None:
-        return None
-    if isinstance(place, int):
-        return fields[place][1] if place < len(fields) else None
-    return next((attribute for parameter, attribute in fields if parameter == place), None)
-
-
-def _parameter_for(definition: ast.FunctionDef, place: int | str) -> str | None:
-    """The parameter that takes an argument at a position or keyword, or None where it is gathered by ``*``."""
-    positional = [a.arg for a in (*definition.args.posonlyargs, *definition.args.args)]
-    if isinstance(place, int):
-        return positional[place] if place < len(positional) else None
-    named = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)]
-    return place if place in named else None
-
-
 def function_name(program: Program, function: FunctionNode) -> str:
     """What the user calls a function: its name, the name that a lambda is assigned to, or its short text."""
     if not isinstance(function, ast.Lambda):
@@ -667,14 +517,3 @@ def _counts_from_the_front(node: ast.expr) -> bool:
     if isinstance(node, ast.Tuple | ast.List):
         return all(map(_counts_from_the_front, node.elts))
     return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 0
-
-
-def _is_memo_test(test: ast.expr) -> bool:
-    """``key not in cache`` or ``cache.attribute is None``: true only the first time."""
-    match test:
-        case ast.Compare(ops=[ast.NotIn()]):
-            return True
-        case ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-            return True
-        case _:
-            return False

@@ -9,7 +9,7 @@ from jaxleak_magic.rewrite.insertions import delete_statement
 from jaxleak_magic.rewrite.texts import TextEdit
 
 if TYPE_CHECKING:
-    from jaxleak_magic.rewrite.lift import Draft
+    from jaxleak_magic.rewrite.draft import Draft
     from jaxleak_magic.rewrite.program import Program
 
 

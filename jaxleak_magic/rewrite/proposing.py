@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from jaxleak_magic.diagnose.model import Edit, Fix, Leak, SourceText
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.checks import check
-from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.rules import Rule, all_rules

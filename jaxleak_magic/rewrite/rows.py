@@ -6,8 +6,8 @@ import ast
 
 from jaxleak_magic.rewrite.call_sites import rows_of
 from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.insertions import wrap
-from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 

@@ -73,7 +73,9 @@ def all_rules() -> tuple[Rule, ...]:
         lift_closure_to_argument,
         make_pytree_child,
         nondiff_argument,
+        return_instead_of_write,
         setting_to_argument,
+        thread_state,
         use_library_transform,
         use_partial,
     )
@@ -85,4 +87,6 @@ def all_rules() -> tuple[Rule, ...]:
         nondiff_argument.RULE,
         setting_to_argument.RULE,
         use_library_transform.RULE,
+        return_instead_of_write.RULE,
+        thread_state.RULE,
     )

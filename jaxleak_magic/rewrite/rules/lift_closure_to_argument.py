@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxleak_magic.rewrite.case import Case
-from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.rules import Example, Rule
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxleak_magic.rewrite.aux_data import children_of_case
 from jaxleak_magic.rewrite.case import Case
-from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.pytree_classes import class_named
 from jaxleak_magic.rewrite.refusing import listed
 from jaxleak_magic.rewrite.rows import map_uses

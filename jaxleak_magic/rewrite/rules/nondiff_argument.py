@@ -9,8 +9,8 @@ import ast
 
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.custom_rules import CustomRule, RuleEdits, custom_rule_of
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.imports import drop_unused_import
-from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.rules import Example, Rule

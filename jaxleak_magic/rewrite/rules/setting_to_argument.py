@@ -6,15 +6,17 @@ import ast
 
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.flow import Flow, function_name
 from jaxleak_magic.rewrite.imports import drop_unused_import
-from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.reaching import Return
 from jaxleak_magic.rewrite.refusing import Refused, listed
+from jaxleak_magic.rewrite.returned_values import emit_returns
 from jaxleak_magic.rewrite.rules import Example, Rule
 from jaxleak_magic.rewrite.scopes import Scope
 from jaxleak_magic.rewrite.settings import Setting, setting_written_at
+from jaxleak_magic.rewrite.use_edits import UseEdits
 
 
 def propose(case: Case) -> tuple[str, Draft] | None:
@@ -37,7 +39,6 @@ def propose(case: Case) -> tuple[str, Draft] | None:
         return None
     draft = Draft(variables=[variable])
     returns: list[Return] = []
-    lift: Lift | None = None
     for reader in readers:
         if not isinstance(reader, ast.FunctionDef) or reader is writer:
             raise Refused(
@@ -48,15 +49,13 @@ def propose(case: Case) -> tuple[str, Draft] | None:
         flow = Flow(program, reader, [variable], {variable: owner})
         flow.run()
         _check_uses(program, flow, setting, owner)
-        lift = Lift(program, reader, [variable], draft=draft)
-        lift.emit(flow)
+        UseEdits(program, draft).emit(flow)
         draft.lifted.append(reader)
         returns += [r.returned for r in flow.reached if r.returned is not None]
     for read in reads:
         text = program.text_of[read]
         draft.add(text, insertions.replace(text, read, variable))
-    assert lift is not None
-    lift.emit_returns(returns)
+    emit_returns(program, draft, returns)
     for statement in (setting.written, setting.definition()):
         if statement is not None:
             text = program.text_of[statement]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.imports import import_name
-from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.rules import Example, Rule
