@@ -1,0 +1,184 @@
+"""From a leak whose value is stored by a statement to the threading of that state."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import lru_cache
+
+from jaxleak_magic.diagnose.model import Place
+from jaxleak_magic.rewrite.call_paths import CallPaths
+from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.flow import function_name
+from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused, listed
+from jaxleak_magic.rewrite.scopes import FunctionNode
+from jaxleak_magic.rewrite.state_threading import StateThreading
+from jaxleak_magic.rewrite.state_units import StateUnits
+from jaxleak_magic.rewrite.state_writes import Values, Write, seeds_for, write_at, writes_in
+from jaxleak_magic.rewrite.states import State
+from jaxleak_magic.rewrite.texts import Text, Unreadable
+
+
+@dataclass(frozen=True)
+class Threaded:
+    """A finished threading.
+
+    Attributes:
+        draft: the edits.
+        names: what the values are called in the functions that write them.
+        functions: these functions, in the user's words.
+        comes_in: whether an old value has to come in somewhere.
+    """
+
+    draft: Draft
+    names: tuple[str, ...]
+    functions: tuple[str, ...]
+    comes_in: bool
+
+    @property
+    def title(self) -> str:
+        """The rewrite in the user's words."""
+        names, functions = listed(self.names), listed(self.functions)
+        it = "it" if len(self.names) == 1 else "them"
+        if self.comes_in:
+            return f"Pass {names} into {functions}, return what becomes of {it}, and bind {it} at each call"
+        return f"Return {names} from {functions} and bind {it} at each call"
+
+
+def text_at(program: Program, place: Place | None) -> Text | None:
+    """The text in which a place lies."""
+    if place is None:
+        return None
+    for text in program.texts:
+        source = text.source
+        if (source.file == place.file) if place.cell is None else (source.cell == place.cell):
+            return text
+    return None
+
+
+def write_of(case: Case) -> Write | None:
+    """The statement that stored the leaked value, where it is a write outside of its function."""
+    place = case.leak.stored
+    text = text_at(case.program, place)
+    if place is None or text is None:
+        return None
+    write = write_at(case.program, place.line, text)
+    return None if write is None or is_memo(case.program, write) else write
+
+
+def is_memo(program: Program, write: Write) -> bool:
+    """Whether a write fills a cache: it stands under a test that is true only as long as nothing is stored."""
+    node: ast.AST = write.statement
+    while not isinstance(node, FunctionNode):
+        above = program.parent[node]
+        if isinstance(above, ast.If) and node in above.body:
+            match above.test:
+                case (
+                    ast.Compare(ops=[ast.NotIn()]) | ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)])
+                ):
+                    return True
+                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Name() | ast.Call()):
+                    return True
+                case _:
+                    pass
+        node = above
+    return False
+
+
+def title_of(case: Case) -> str:
+    """The rewrite in the user's words, where it is refused."""
+    write = write_of(case)
+    variable = case.leak.variable or "the value"
+    if write is None:
+        return f"Return `{variable}` instead of writing it"
+    return f"Return `{variable}` from `{function_name(case.program, write.function)}` instead of storing it there"
+
+
+@lru_cache(maxsize=4)
+def threaded(case: Case) -> Threaded | None:
+    """The threading for a leak, or None where its value is not stored by a write.
+
+    Raises:
+        Refused: where the meaning would not certainly stay.
+    """
+    write = write_of(case)
+    if write is None:
+        return None
+    this = (write, known_tracers(case), stores_tracer(case, write))
+    others = [(other, frozenset[str](), False) for other in _other_writes(case.program, write)]
+    if others:
+        # One leak mended and another left would keep the same traces alive: all of the cell at once, where possible.
+        try:
+            return thread(case.program, [this, *others])
+        except (Refused, Unreadable):
+            pass
+    return thread(case.program, [this])
+
+
+def _other_writes(program: Program, write: Write) -> list[Write]:
+    """The first write of a traced value in each other function that runs under a transform."""
+    found: list[Write] = []
+    paths = CallPaths(program)
+    units = StateUnits(program, ())
+    for function in program.functions():
+        if function is write.function:
+            continue
+        for other in writes_in(program, function):
+            if (
+                other.value is None
+                or is_memo(program, other)
+                or not Values(program, function).may_be_traced(other.value)
+            ):
+                continue
+            try:
+                if paths.of(function) and units.is_traced(function):
+                    found.append(other)
+            except Refused:
+                pass
+            break
+    return found
+
+
+def known_tracers(case: Case) -> frozenset[str]:
+    """Names of the writing function that certainly hold the leaked tracer itself."""
+    chain = case.leak.chains[0] if case.leak.chains else ()
+    direct = not chain or chain[0].kind in ("global", "attribute", "key", "item", "weak", "partial", "closure_cell")
+    return frozenset((case.leak.variable,)) if direct and case.leak.variable else frozenset()
+
+
+def stores_tracer(case: Case, write: Write) -> bool:
+    """Whether the facts say that the stored value is a tracer itself, not an object that holds one."""
+    chain = case.leak.chains[0] if case.leak.chains else ()
+    if not chain:
+        return False
+    kinds = [link.kind for link in chain]
+    match write.target:
+        case ast.Name():
+            return kinds[0] in ("global", "closure_cell")
+        case ast.Attribute(attr=attribute) if not write.is_call:
+            facts = case.leak.facts.attributes
+            return kinds[0] in ("attribute", "class_attribute") and bool(facts) and facts[0].attribute == attribute
+        case ast.Subscript():
+            return kinds[0] in ("key", "item", "weak") and kinds[1:2] not in (["key"], ["item"])
+        case _:
+            return False
+
+
+def thread(program: Program, writes: list[tuple[Write, frozenset[str], bool]]) -> Threaded:
+    """The threading that mends some writes, and all others of the same functions that may store a traced value."""
+    seeds: list[tuple[FunctionNode, State]] = []
+    for write, known, is_tracer in writes:
+        values = Values(program, write.function, known)
+        for other in writes_in(program, write.function):
+            if other.statement is write.statement and other.target is write.target:
+                seeds += seeds_for(program, write, known, is_tracer)
+            elif other.value is not None and not is_memo(program, other) and values.may_be_traced(other.value):
+                seeds += seeds_for(program, other, known, False)
+    threading = StateThreading(program, list(dict.fromkeys(seeds)))
+    draft = threading.run()
+    functions = list(dict.fromkeys(write.function for write, _, _ in writes))
+    names = dict.fromkeys(threading.local(f, state) for f in functions for state in threading.units[f].gives)
+    words = tuple(function_name(program, f) for f in functions)
+    return Threaded(draft, tuple(names), words, threading.reads_first)

@@ -1,0 +1,962 @@
+"""Threads state through functions: old values come in as arguments, new ones come out as results."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Sequence
+
+from jaxleak_magic.rewrite import insertions
+from jaxleak_magic.rewrite.call_paths import (
+    MAPS,
+    TAKES_AUX,
+    VALUE_AND_GRAD,
+    Site,
+    Wrapper,
+    self_parameter,
+)
+from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
+from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
+from jaxleak_magic.rewrite.state_moves import emit_source, moved_text
+from jaxleak_magic.rewrite.state_units import LOOPS, StateUnits, Unit, returns_of, statement_of
+from jaxleak_magic.rewrite.states import Carried, State
+from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
+
+_SPLIT = {"jax.vjp": ("value", "pullback"), "jax.jvp": ("value", "tangent"), "jax.linearize": ("value", "linear")}
+"""Calls that give a pair back and take ``has_aux``, with names for the parts where the user has none."""
+_BEFORE = -1000
+_AFTER = 1000
+
+
+class StateThreading:
+    """Makes the edits.
+
+    Args:
+        program: all texts.
+        seeds: (function, state) pairs: the writes to be mended.
+    """
+
+    def __init__(self, program: Program, seeds: Sequence[tuple[FunctionNode, State]]) -> None:
+        self.program = program
+        self.found = StateUnits(program, seeds)
+        self.draft = Draft()
+        self._local: dict[tuple[FunctionNode, State], str] = {}
+        self._dropped: dict[tuple[FunctionNode, State], ast.stmt] = {}
+        self._flat: dict[FunctionNode, bool] = {}
+        self._order = 0
+        self._after: dict[ast.stmt, list[str]] = {}
+        self._taken: dict[Scope | None, set[str]] = {}
+        self._options: set[ast.AST] = set()
+        self._replaced: set[ast.AST] = set()
+        self._returned: set[FunctionNode] = set()
+        self.moved: set[tuple[FunctionNode, ast.stmt]] = set()
+
+    @property
+    def units(self) -> dict[FunctionNode, Unit]:
+        """The functions that take part."""
+        return self.found.units
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a value has to come in somewhere."""
+        return any(unit.needs for unit in self.units.values())
+
+    def run(self) -> Draft:
+        """The edits.
+
+        Raises:
+            Refused: where the meaning would not certainly stay.
+        """
+        for unit in self.units.values():
+            self._check_unit(unit)
+        for state in self.found.all_states():
+            for access in self.found.accesses(state):
+                replaced = state.path and not isinstance(state, Carried) and access.kind != "opaque"
+                if replaced and self.program.enclosing_function(access.node) in self.units:
+                    self._replaced.update(ast.walk(access.node))
+        for unit in self.units.values():
+            self._name_states(unit)
+        self._returned = {f for f, unit in self.units.items() if self._returns_already(unit)}
+        for unit in self.units.values():
+            self._emit_accesses(unit)
+        sites = [(unit, site) for unit in self.units.values() for site in self.found.paths.of(unit.function)]
+        for unit, site in sorted(sites, key=lambda each: self._span(each[1].call)):
+            self._emit_site(unit, site)
+        for unit in self.units.values():
+            if unit.needs:
+                self._emit_parameters(unit)
+            if unit.gives and not self._passes_through(unit) and unit.function not in self._returned:
+                self._emit_returns(unit)
+        self._emit_after()
+        self.draft.lifted += list(self.units)
+        return self.draft
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        text = self.program.text_of[node]
+        return text.stop(node) - text.start(node), text.start(node)
+
+    def _name(self, function: FunctionNode) -> str:
+        return self.found.name(function)
+
+    def where(self, state: State) -> str:
+        """A state in the user's words."""
+        return f"{state.root or 'self'}{'' if isinstance(state, Carried) else state.path}"
+
+    # -- conditions -------------------------------------------------------------------------------------------------
+
+    def _check_unit(self, unit: Unit) -> None:
+        function, name = unit.function, self._name(unit.function)
+        if isinstance(function, ast.AsyncFunctionDef) or any(
+            isinstance(n, ast.Yield | ast.YieldFrom | ast.Await)
+            for n in ast.walk(function)
+            if self.program.scope_at.get(n) is self.program.own_scope[function]
+        ):
+            raise Refused(f"`{name}` is a generator or asynchronous. Return the value from it by hand.")
+        if not self.program.scopes_agree(function):
+            raise Refused(f"The names used in `{name}` could not be resolved with certainty.")
+        own = self.program.own_scope[function]
+        for state in (*unit.gives, *unit.needs):
+            if isinstance(state, Carried):
+                self._check_carried(unit, state)
+            for access in self.found.accesses(state):
+                around = self.program.enclosing_function(access.node)
+                inside = self.program.scope_at[access.node].is_inside(own)
+                if not inside or (isinstance(state, Carried) and self._in_moved(access.node, state)):
+                    continue
+                if around is not function and around not in self.units:
+                    raise Refused(
+                        f"A function inside `{name}` uses `{self.where(state)}` (line {access.node.lineno}). Pass the "
+                        "value to it as an argument."
+                    )
+                if isinstance(state, Carried) and self._is_writer(function, state):
+                    continue  # what it reads of what it stores is looked at where the statement is taken out
+                if access.kind == "opaque":
+                    raise self.found._opaque(state, access, function)
+        self._check_same_attribute(unit)
+        self._check_mapped_readers(unit)
+        if unit.needs and unit.gives and any(s.is_mapped for s in self.found.paths.of(function)):
+            both = [s for s in unit.gives if s in unit.needs]
+            if both:
+                raise Refused(
+                    f"`{name}` is mapped, and each row would start from the same `{self.where(both[0])}` and give "
+                    "another one back. Keep one value for each row: pass an array of them in, and map over it."
+                )
+
+    def _check_mapped_readers(self, unit: Unit) -> None:
+        """What a mapped function stores has one value a row afterwards: a function that reads it may want one only."""
+        for site in self.found.paths.of(unit.function):
+            if not site.is_mapped:
+                continue
+            for state in unit.gives:
+                here = self.found.at_site(state, site)
+                for access in self.found.accesses(here):
+                    reader = self.program.enclosing_function(access.node)
+                    if reader is None or reader in self.units or reader is self.found.caller(site):
+                        continue
+                    if access.kind == "write":
+                        continue
+                    raise Refused(
+                        f"`{self.where(here)}` gets one value for each mapped row, and "
+                        f"`{short_text(self.program, access.node)}` on line {access.node.lineno} may want only one. "
+                        f"Return the value from `{self._name(unit.function)}`, and pass each row its own."
+                    )
+
+    def _in_moved(self, node: ast.AST, state: Carried) -> bool:
+        return state.statement is not None and any(n is node for n in ast.walk(state.statement))
+
+    def _check_carried(self, unit: Unit, state: Carried) -> None:
+        function = unit.function
+        for callee, site in self.found.calls_in(function):
+            if any(self.found.at_site(s, site) == state for s in callee.gives) and self.found.is_conditional(
+                site.call, function
+            ):
+                raise Refused(
+                    f"`{self._name(callee.function)}` is called in a loop or under a condition (line "
+                    f"{site.call.lineno}), and each call stores a value in `{self.where(state)}`. Collect them in a "
+                    f"list inside `{self._name(function)}` and return that list."
+                )
+
+    def _check_same_attribute(self, unit: Unit) -> None:
+        """An attribute of the same name of an object that is not known may be the state under another name."""
+        attributes = {s.path.rpartition(".")[2]: s for s in (*unit.gives, *unit.needs) if s.path.startswith(".")}
+        if not attributes:
+            return
+        known = {a.node for s in self.found.all_states() for a in self.found.accesses(s)}
+        for function in self.found.extent():
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute) and node.attr in attributes and node not in known:
+                    if self.program.qualified(node) is not None or self._is_called(node):
+                        continue
+                    base = self.found.paths.instance_class(node.value)
+                    state = attributes[node.attr]
+                    if base is not None and not self._may_be_of(base, state):
+                        continue
+                    raise Refused(
+                        f"`{short_text(self.program, node)}` on line {node.lineno} may be "
+                        f"`{self.where(state)}` too. Pass the value there as an argument."
+                    )
+                if isinstance(node, ast.Constant) and node.value in attributes:
+                    raise Refused(
+                        f"`{node.value}` is named in a string on line {node.lineno}, where it may be read or written."
+                    )
+
+    def _is_called(self, node: ast.expr) -> bool:
+        parent = self.program.parent[node]
+        return isinstance(parent, ast.Call) and parent.func is node
+
+    def _may_be_of(self, definition: ast.ClassDef, state: State) -> bool:
+        if state.of_self:
+            return state.owner.node is definition
+        site = self.program.only_site(state.owner, state.root)
+        value = self.program.assigned_value(site) if site is not None else None
+        return value is None or self.found.paths.instance_class(value) in (None, definition)
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    def _name_states(self, unit: Unit) -> None:
+        for state in dict.fromkeys([*unit.gives, *unit.needs]):
+            function = unit.function
+            if (statement := self._plain_write(unit, state)) is not None:
+                assert isinstance(statement, ast.Assign)
+                assert isinstance(statement.value, ast.Name)
+                self._local[function, state] = statement.value.id
+                self._dropped[function, state] = statement
+            elif isinstance(state, Carried) and self._is_writer(function, state):
+                name = state.name if state.value is None else self.fresh(function, state.name)
+                self._local[function, state] = name
+            elif isinstance(state, Carried):
+                self._local[function, state] = self.fresh(function, state.name)
+            elif not state.path:
+                self._check_not_local(function, state)
+                self._local[function, state] = state.root
+                self._take(self.program.own_scope[function], state.root)
+            else:
+                self._local[function, state] = self.fresh(function, state.stem)
+            self.draft.variables.append(self._local[function, state])
+
+    def _is_writer(self, function: FunctionNode, state: Carried) -> bool:
+        return state.statement is not None and self.program.enclosing_function(state.statement) is function
+
+    def _check_not_local(self, function: FunctionNode, state: State) -> None:
+        if self.program.own_scope[function].lookup(state.root) is not state.owner:
+            raise Refused(f"`{state.root}` means something else inside `{self._name(function)}`. Rename one of them.")
+
+    def _plain_write(self, unit: Unit, state: State) -> ast.stmt | None:
+        """The one statement ``state = name`` that only hands a local value on."""
+        if state in unit.needs or state not in unit.gives:
+            return None
+        events = self.found.events(unit.function, state)
+        if len(events) != 1 or events[0][1] != "write":
+            return None
+        statement = statement_of(self.program, events[0][2])
+        match statement:
+            case ast.Assign(targets=[target], value=ast.Name(id=name)) if target is events[0][2]:
+                own = self.program.own_scope[unit.function]
+                local = self.program.owner(statement.value) is own  # type: ignore[arg-type]
+                body = getattr(unit.function, "body", [])
+                if local and self.program.only_site(own, name) is not None and statement in body and len(body) > 1:
+                    return statement
+            case _:
+                pass
+        return None
+
+    def fresh(self, function: FunctionNode | None, *stems: str, at: ast.AST | None = None) -> str:
+        """The first of some names, or of their variations, that means nothing yet in a scope or in those inside it."""
+        scope = self.program.own_scope[function] if function is not None else self.program.scope_at[at].module  # type: ignore[index]
+        used = self._taken.get(scope)
+        if used is None:
+            used = set(scope.sites) | set(dir(builtins))
+            for node, inside in self.program.scope_at.items():
+                if isinstance(node, ast.Name) and inside.is_inside(scope) and node not in self._replaced:
+                    owner = self.program.owner(node)
+                    if owner is None or owner is scope or not owner.is_inside(scope):
+                        used.add(node.id)
+            self._taken[scope] = used
+        for name in (
+            *stems,
+            *(f"new_{stem}" for stem in stems),
+            *(f"{stem}_{n}" for n in range(2, 9) for stem in stems),
+        ):
+            if name not in used and name.isidentifier():
+                used.add(name)
+                return name
+        raise Refused(f"No free name was found for `{stems[0]}`.")
+
+    def _take(self, scope: Scope, name: str) -> None:
+        if scope in self._taken:
+            self._taken[scope].add(name)
+
+    def text_at(self, state: State, caller: FunctionNode | None, place: ast.AST) -> str:
+        """How a state is written where it is read or bound."""
+        if caller is not None and (caller, state) in self._local:
+            return self._local[caller, state]
+        scope = self.program.scope_at[place]
+        if state.of_self:
+            assert caller is not None
+            parameter = self_parameter(self.program, caller)
+            if parameter is None:
+                raise Refused(f"`self{state.path}` cannot be reached in `{self._name(caller)}`.")
+            return parameter.arg + state.path
+        if scope.lookup(state.root) is not state.owner:
+            raise Refused(
+                f"`{state.root}` is not visible on line {getattr(place, 'lineno', '?')}, where the value has to be "
+                "bound. Return it further out by hand."
+            )
+        if not state.path and caller is not None and state.owner is not self.program.own_scope[caller]:
+            self._declare(caller, state)
+        return state.root + state.path
+
+    def _declare(self, caller: FunctionNode, state: State) -> None:
+        """A function that binds a global or nonlocal name says so first."""
+        own = self.program.own_scope[caller]
+        if state.root in own.global_names | own.nonlocal_names:
+            return
+        if isinstance(caller, ast.Lambda):
+            raise Refused(f"`{state.root}` cannot be assigned inside a lambda. Write it as a function first.")
+        word = "global" if state.owner.kind == "module" else "nonlocal"
+        text, first = self.program.text_of[caller], caller.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(caller.body) > 1:
+            first = caller.body[1]
+        self.before(text, first, f"{word} {state.root}")
+
+    # -- edits of statements ----------------------------------------------------------------------------------------
+
+    def before(self, text: Text, statement: ast.stmt, line: str) -> None:
+        """A line of its own before a statement."""
+        start = text.start(statement)
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef) and statement.decorator_list:
+            start = text.offset(statement.decorator_list[0].lineno, 0)
+            raise Refused(f"No line can be put before line {statement.lineno}.")
+        indent = text.indent_of_line(start)
+        if indent is None:
+            raise Refused(
+                f"Line {statement.lineno} holds more than one statement. Put each on a line of its own first."
+            )
+        self._order += 1
+        self.add(text, TextEdit(start, start, _BEFORE + self._order, line + text.newline + indent))
+
+    def add(self, text: Text, *edits: TextEdit) -> None:
+        """Take up edits, each once."""
+        for edit in edits:
+            if edit not in self.draft.edits.get(text, []):
+                self.draft.add(text, [edit])
+
+    def rendered(self, text: Text, node: ast.AST) -> str:
+        """A node's text with the edits made so far in it, which are taken out of the draft."""
+        start, stop = text.start(node), text.stop(node)
+        every = self.draft.edits.get(text, [])
+        inside = [e for e in every if start <= e.start and e.stop <= stop and not _is_line(e, start)]
+        self.draft.edits[text] = [e for e in every if e not in inside]
+        moved = [TextEdit(e.start - start, e.stop - start, e.rank, e.new) for e in inside]
+        return apply_edits(text.text[start:stop], moved)
+
+    def after_statement(self, statement: ast.stmt, line: str) -> None:
+        """A line of its own after a statement."""
+        lines = self._after.setdefault(statement, [])
+        if line not in lines:
+            lines.append(line)
+
+    def _emit_after(self) -> None:
+        for statement, lines in self._after.items():
+            text = self.program.text_of[statement]
+            indent = text.indent_of_line(text.start(statement))
+            stop = text.stop(statement)
+            line_end = re.compile(r"[ \t]*(#[^\r\n]*)?(?=\r|\n|\Z)").match(text.masked, stop)
+            if indent is None or line_end is None:
+                raise Refused(f"Line {statement.lineno} holds more than one statement. Put each on a line of its own.")
+            new = "".join(
+                text.newline + (indent + part if part else "") for line in _spaced(lines) for part in line.split("\n")
+            )
+            end = line_end.end()
+            self.add(text, TextEdit(end, end, _AFTER, new))
+
+    # -- the functions ----------------------------------------------------------------------------------------------
+
+    def _emit_accesses(self, unit: Unit) -> None:
+        function = unit.function
+        text = self.program.text_of[function]
+        self._undeclare(unit)
+        for state in dict.fromkeys([*unit.gives, *unit.needs]):
+            name = self._local[function, state]
+            if isinstance(state, Carried):
+                if self._is_writer(function, state):
+                    emit_source(self, unit, state)
+                continue
+            dropped = self._dropped.get((function, state))
+            if dropped is not None:
+                self.remove(text, dropped)
+                continue
+            if state.path:
+                for access in self.found.accesses_in(function, state):
+                    self.add(text, *insertions.replace(text, access.node, name))
+
+    def _undeclare(self, unit: Unit) -> None:
+        own = self.program.own_scope[unit.function]
+        text = self.program.text_of[unit.function]
+        names = {s.root for s in (*unit.gives, *unit.needs) if not s.path}
+        for node, scope in self.program.scope_at.items():
+            if scope is not own or not isinstance(node, ast.Global | ast.Nonlocal) or not names & set(node.names):
+                continue
+            kept = [name for name in node.names if name not in names]
+            if kept:
+                word = "global" if isinstance(node, ast.Global) else "nonlocal"
+                self.add(text, TextEdit(text.start(node), text.stop(node), 0, f"{word} {', '.join(kept)}"))
+            else:
+                self.remove(text, node)
+
+    def remove(self, text: Text, statement: ast.stmt) -> None:
+        """Take a statement out with its line."""
+        start, stop = text.start(statement), text.stop(statement)
+        indent = text.indent_of_line(start)
+        rest = re.compile(r"[ \t]*(#[^\r\n]*)?(\r\n|\r|\n|\Z)").match(text.masked, stop)
+        if indent is None or rest is None:
+            raise Refused(f"Line {statement.lineno} holds more than one statement. Put each on a line of its own.")
+        self.add(text, TextEdit(start - len(indent), rest.end(), 0, ""))
+
+    def _emit_parameters(self, unit: Unit) -> None:
+        function = unit.function
+        text = self.program.text_of[function]
+        names = [self._local[function, state] for state in unit.needs]
+        if self._consumed_by(unit, "jax.lax.scan", *LOOPS):
+            return
+        if self._keyword_only(function):
+            self.add(text, *insertions.append_keyword_only(text, function, names))
+        else:
+            self.add(text, *insertions.append_parameters(text, function, names))
+
+    def _keyword_only(self, function: FunctionNode) -> bool:
+        arguments = function.args
+        return bool(arguments.defaults or arguments.vararg or arguments.kwonlyargs or arguments.kwarg)
+
+    def _consumed_by(self, unit: Unit, *names: str) -> bool:
+        return any(site.consumer in names for site in self.found.paths.of(unit.function))
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def _takes_aux(self, unit: Unit) -> bool:
+        """Whether a call of the function goes through a transform that gives exactly two results back."""
+        for site in self.found.paths.of(unit.function):
+            if site.consumer in _SPLIT or any(w.name in TAKES_AUX for w in site.wrappers):
+                return True
+            caller = self.found.caller(site)
+            if caller in self.units and self._passing_site(self.units[caller]) == site:
+                return self._takes_aux(self.units[caller])
+        return False
+
+    def _passing_site(self, unit: Unit) -> Site | None:
+        """The call whose result a function returns as its own, where nothing more has to be added to it."""
+        function = unit.function
+        if isinstance(function, ast.Lambda):
+            value: ast.expr | None = function.body
+        else:
+            returns = returns_of(self.program, function)
+            last = function.body[-1]
+            if len(returns) != 1 or returns[0] is not last:
+                return None
+            value = returns[0].value
+        for callee, site in self.found.calls_in(function):
+            if site.call is not value or site.consumer is not None or any(w.name in TAKES_AUX for w in site.wrappers):
+                continue
+            given = [self.found.at_site(state, site) for state in callee.gives]
+            if given == list(unit.gives) and all(len(self._writes(unit, s)) == 1 for s in unit.gives):
+                return site
+        return None
+
+    def _writes(self, unit: Unit, state: State) -> list[ast.AST]:
+        return [node for _, kind, node in self.found.events(unit.function, state) if kind == "write"]
+
+    def _passes_through(self, unit: Unit) -> bool:
+        return self._passing_site(unit) is not None
+
+    def is_bare(self, unit: Unit) -> bool:
+        """Whether a function returned nothing before."""
+        site = self._passing_site(unit)
+        if site is not None:
+            callee = next(u for u in self.units.values() if site in self.found.paths.of(u.function))
+            return self.is_bare(callee)
+        if isinstance(unit.function, ast.Lambda):
+            return False
+        return all(r.value is None for r in returns_of(self.program, unit.function))
+
+    def is_flat(self, unit: Unit) -> bool:
+        """Whether the new results stand beside those of a tuple that was returned before."""
+        if unit.function not in self._flat:
+            self._flat[unit.function] = self._may_be_flat(unit)
+        return self._flat[unit.function]
+
+    def _may_be_flat(self, unit: Unit) -> bool:
+        if isinstance(unit.function, ast.Lambda) or self._takes_aux(unit) or self._passes_through(unit):
+            return False
+        sizes: set[int] = set()
+        for statement in returns_of(self.program, unit.function):
+            if not isinstance(statement.value, ast.Tuple) or len(statement.value.elts) < 2:
+                return False
+            if any(isinstance(e, ast.Starred) for e in statement.value.elts):
+                return False
+            sizes.add(len(statement.value.elts))
+        for site in self.found.paths.of(unit.function):
+            statement = self.program.parent[site.call]
+            if site.consumer is not None or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+                return False
+            target = statement.targets[0]
+            if not isinstance(target, ast.Tuple) or any(isinstance(e, ast.Starred) for e in target.elts):
+                return False
+            sizes.add(len(target.elts))
+        return len(sizes) == 1
+
+    def _joined(self, unit: Unit, names: Sequence[str]) -> str:
+        """The new results as one piece of text after the old one."""
+        if self._takes_aux(unit) and len(names) > 1:
+            return f"({', '.join(names)})"
+        return ", ".join(names)
+
+    def _emit_returns(self, unit: Unit) -> None:
+        function = unit.function
+        if isinstance(function, ast.Lambda):
+            raise Refused(
+                f"The lambda on line {function.lineno} calls a function that would return one more value. Write it as "
+                "a function with a name, and return the value from it too."
+            )
+        if self._consumed_by(unit, "jax.lax.scan", *LOOPS):
+            self._emit_loop_returns(unit)
+            return
+        text = self.program.text_of[function]
+        names = [self._local[function, state] for state in unit.gives]
+        returns = returns_of(self.program, function)
+        self._check_always_returns(unit, returns)
+        if self.is_bare(unit):
+            for statement in returns:
+                self.add(text, TextEdit(text.start(statement), text.stop(statement), 0, f"return {', '.join(names)}"))
+            if not returns or returns[-1] is not function.body[-1]:
+                self._append_line(text, function, f"return {', '.join(names)}")
+            return
+        for statement in returns:
+            assert statement.value is not None
+            added = ", " + self._joined(unit, names)
+            value = statement.value
+            if isinstance(value, ast.Tuple) and not self.is_flat(unit) and text.masked[text.start(value)] != "(":
+                self.add(text, *insertions.wrap(text, value, "(", ")" + added))
+                continue
+            if isinstance(value, ast.Tuple) and self.is_flat(unit):
+                bracket = text.masked[text.start(value)] == "("
+                end = text.after_parentheses(text.stop(value.elts[-1]), text.stop(value) - bracket)
+                self.add(text, TextEdit(end, end, 5, added))
+                continue
+            if isinstance(value, ast.Lambda | ast.IfExp | ast.Yield | ast.NamedExpr):
+                self.add(text, *insertions.wrap(text, value, "(", ")" + added))
+                continue
+            end = text.after_parentheses(text.stop(value), text.after_parentheses(text.stop(statement), len(text.text)))
+            self.add(text, TextEdit(end, end, 5, added))
+
+    def _append_line(self, text: Text, function: ast.FunctionDef | ast.AsyncFunctionDef, line: str) -> None:
+        last = function.body[-1]
+        indent = text.indent_of_line(text.start(function.body[0]))
+        if indent is None:
+            raise Refused(f"`{function.name}` is written on one line. Give its body lines of its own first.")
+        end = re.compile(r"[^\r\n]*").match(text.masked, text.stop(last))
+        assert end is not None
+        self.add(text, TextEdit(end.end(), end.end(), _AFTER + 1, text.newline + indent + line))
+
+    def _check_always_returns(self, unit: Unit, returns: list[ast.Return]) -> None:
+        function = unit.function
+        assert not isinstance(function, ast.Lambda)
+        bare = [r for r in returns if r.value is None]
+        if not bare and not returns:
+            return
+        if bare and len(bare) != len(returns):
+            raise Refused(f"`{function.name}` returns a value on some ways only. Let every way return one first.")
+        if not bare and _can_fall_off(function.body):
+            raise Refused(
+                f"`{function.name}` can end without a return statement. Let every way end in one, then return "
+                f"{listed([self._local[function, s] for s in unit.gives])} too."
+            )
+
+    # -- the calls --------------------------------------------------------------------------------------------------
+
+    def _emit_site(self, unit: Unit, site: Site) -> None:
+        caller = self.found.caller(site)
+        if caller is not None and caller in self.units and self._passing_site(self.units[caller]) == site:
+            self._emit_arguments(unit, site, caller)
+            return
+        if site.consumer in ("jax.lax.scan", *LOOPS):
+            from jaxleak_magic.rewrite.state_loops import emit_loop
+
+            emit_loop(self, unit, site, caller)
+            return
+        self._emit_arguments(unit, site, caller)
+        if unit.function in self._returned:
+            self._bound_names(unit, site, caller)
+        elif unit.gives:
+            self._bind(unit, site, caller)
+
+    def _emit_arguments(self, unit: Unit, site: Site, caller: FunctionNode | None) -> None:
+        self._check_options(site, bool(unit.needs), bool(unit.gives))
+        if not unit.needs:
+            return
+        text, call = self.program.text_of[site.call], site.call
+        here = [self.found.at_site(state, site) for state in unit.needs]
+        values = [self.text_at(state, caller, call) for state in here]
+        names = [self._local[unit.function, state] for state in unit.needs]
+        if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+            raise Refused(
+                f"`{short_text(self.program, call)}` passes `*` arguments. Add {listed(values)} to it by hand."
+            )
+        for wrapper in site.wrappers:
+            if wrapper.name in MAPS:
+                self._map_over_none(site, wrapper, len(values))
+        keywords = bool(call.keywords) and site.consumer is None
+        bound = any(w.call is not None and w.call.keywords for w in site.wrappers if w.name == "functools.partial")
+        if self._keyword_only(unit.function) or keywords or bound:
+            if site.consumer is not None or any(w.name in MAPS for w in site.wrappers):
+                raise Refused(
+                    f"`{self._name(unit.function)}` has parameters with defaults, so {listed(names)} has to be passed "
+                    f"by name, which `{short_text(self.program, call.func)}` does not do. Pass it by hand."
+                )
+            pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
+            self.add(text, *insertions.append_keywords(text, call, pairs))
+        elif site.consumer == "jax.jvp":
+            raise Refused("`jax.jvp` would need a tangent for the value too. Pass it by hand.")
+        else:
+            self.add(text, *insertions.append_arguments(text, call, values))
+
+    def _check_options(self, site: Site, needs: bool, gives: bool) -> None:
+        from jaxleak_magic.rewrite.flow import _counts_from_the_front  # type: ignore[attr-defined]
+
+        for wrapper in site.wrappers:
+            if wrapper.call is None:
+                continue
+            for option in wrapper.call.keywords:
+                word = option.arg or "**"
+                numbers = word.endswith(("argnums", "argnums"))
+                if word in ("in_shardings", "out_shardings", "**") or (word == "has_aux" and gives):
+                    raise Refused(
+                        f"`{short_text(self.program, wrapper.call)}` is called with `{word}`, so a further result is "
+                        "not added automatically. Add it to what comes back by hand."
+                    )
+                if word == "out_axes" and gives and not _is_zero(option.value):
+                    raise Refused(
+                        f"`{short_text(self.program, wrapper.call)}` has `out_axes`. Add an entry for the further "
+                        "result by hand."
+                    )
+                if numbers and needs and not _counts_from_the_front(option.value):
+                    raise Refused(
+                        f"`{short_text(self.program, wrapper.call)}` counts arguments from the end. Count them from "
+                        "the front first."
+                    )
+
+    def _map_over_none(self, site: Site, wrapper: Wrapper, count: int) -> None:
+        vmap = wrapper.call
+        if vmap is None or wrapper.node in getattr(self.program.parent.get(wrapper.node), "decorator_list", []):
+            raise Refused("A function decorated with `vmap` would need one more argument. Pass it by hand.")
+        if vmap in self._options:
+            return
+        self._options.add(vmap)
+        text = self.program.text_of[vmap]
+        given = next((k.value for k in vmap.keywords if k.arg == "in_axes"), None)
+        if given is None and len(vmap.args) > 1:
+            given = vmap.args[1]
+        extra = ["None"] * count
+        if isinstance(given, ast.Tuple) and given.elts and text.masked[text.start(given)] == "(":
+            end = text.after_parentheses(text.stop(given.elts[-1]), text.stop(given) - 1)
+            self.add(text, TextEdit(end, end, 0, "".join(f", {e}" for e in extra)))
+            return
+        if not (given is None or isinstance(given, ast.Constant)) or site.call.keywords:
+            raise Refused("The `in_axes` of a mapped function are not written out. Write them as a tuple first.")
+        entry = "0" if given is None else text.of(given)
+        value = f"({', '.join([entry] * len(site.call.args) + extra)})"
+        if given is not None:
+            self.add(text, *insertions.replace(text, given, value))
+        else:
+            self.add(text, *insertions.append_arguments(text, vmap, [f"in_axes={value}"]))
+
+    def _ask_for_aux(self, site: Site) -> None:
+        """Let every transform on the way give the further results back."""
+        for wrapper in site.wrappers:
+            if wrapper.name not in TAKES_AUX or wrapper.node in self._options:
+                continue
+            self._options.add(wrapper.node)
+            text = self.program.text_of[wrapper.node]
+            if wrapper.call is not None:
+                self.add(text, *insertions.append_keywords(text, wrapper.call, ["has_aux=True"]))
+                continue
+            partial = self.program.spelling("functools.partial", wrapper.node)
+            if partial is None:
+                raise Refused(
+                    f"`@{text.of(wrapper.node)}` needs `has_aux=True`. Write it as "
+                    f"`@functools.partial({text.of(wrapper.node)}, has_aux=True)`, and bind both results at each call."
+                )
+            new = f"{partial}({text.of(wrapper.node)}, has_aux=True)"
+            self.add(text, *insertions.replace(text, wrapper.node, new))
+        if site.consumer in _SPLIT and site.call not in self._options:
+            self._options.add(site.call)
+            text = self.program.text_of[site.call]
+            self.add(text, *insertions.append_keywords(text, site.call, ["has_aux=True"]))
+
+    # -- binding ----------------------------------------------------------------------------------------------------
+
+    def _bind(self, unit: Unit, site: Site, caller: FunctionNode | None) -> None:
+        self._ask_for_aux(site)
+        names = self._bound_names(unit, site, caller)
+        pair: tuple[str, str] | None = None
+        if site.consumer in _SPLIT:
+            pair = _SPLIT[site.consumer]
+        elif any(w.name in VALUE_AND_GRAD for w in site.wrappers):
+            pair = ("value", "grads")
+        if sum(w.name in TAKES_AUX for w in site.wrappers) > 1 and pair is not None:
+            raise Refused("The function is differentiated more than once. Return the value by hand.")
+        self.bind_result(site.call, caller, self._joined(unit, names), pair, self.is_bare(unit), unit)
+
+    def _bound_names(self, unit: Unit, site: Site, caller: FunctionNode | None) -> list[str]:
+        """What the new results are bound to, one name or place each."""
+        if site.consumer == "jax.eval_shape":
+            return ["_"] * len(unit.gives)
+        names: list[str] = []
+        moved: dict[ast.stmt, dict[Carried, str]] = {}
+        for state in unit.gives:
+            here = self.found.at_site(state, site)
+            if not isinstance(here, Carried):
+                names.append(self.text_at(here, caller, site.call))
+                continue
+            names.append(self._carried_name(here, site, caller))
+            if caller is None or (caller, here) not in self._local:
+                assert here.statement is not None
+                moved.setdefault(here.statement, {})[here] = names[-1]
+        for values in moved.values():
+            for line in moved_text(self, values, site):
+                self.after_statement(statement_of(self.program, site.call), line)
+        return names
+
+    def _returns_already(self, unit: Unit) -> bool:
+        """Whether a function returns the value by itself, and each call binds it to a name of its own."""
+        if len(unit.gives) != 1 or unit.needs or isinstance(unit.function, ast.Lambda):
+            return False
+        (state,) = unit.gives
+        if not isinstance(state, Carried) or not self._is_writer(unit.function, state) or state.value is not None:
+            return False
+        for statement in (returns := returns_of(self.program, unit.function)):
+            if not isinstance(statement.value, ast.Name) or statement.value.id != self._local[unit.function, state]:
+                return False
+        return bool(returns) and all(
+            site.consumer is None
+            and not any(w.name in TAKES_AUX for w in site.wrappers)
+            and self._own_target(site) is not None
+            and self.found.is_sink(self.found.caller(site), self.found.at_site(state, site))
+            for site in self.found.paths.of(unit.function)
+        )
+
+    def _is_writer_of_site(self, state: Carried, site: Site) -> bool:
+        return any(
+            function in self._returned and self._is_writer(function, state) and site in self.found.paths.of(function)
+            for function in self.units
+        )
+
+    def _own_target(self, site: Site) -> ast.Name | None:
+        """The name to which a call's result is bound, where nothing else is ever bound to it."""
+        match self.program.parent[site.call]:
+            case ast.Assign(targets=[ast.Name() as target]):
+                owner = self.program.owner(target)
+                return target if owner is not None and self.program.only_site(owner, target.id) is not None else None
+            case _:
+                return None
+
+    def _carried_name(self, state: Carried, site: Site, caller: FunctionNode | None) -> str:
+        if self._is_writer_of_site(state, site) and (target := self._own_target(site)) is not None:
+            return target.id
+        if caller is not None and (caller, state) in self._local:
+            return self._local[caller, state]
+        stems = [plural(state.name), state.name] if site.is_mapped else [state.name]
+        name = self.fresh(caller, *stems, at=site.call)
+        self.draft.new_parameters.add(name)
+        return name
+
+    def bind_result(
+        self,
+        call: ast.Call,
+        caller: FunctionNode | None,
+        added: str,
+        pair: tuple[str, str] | None,
+        bare: bool,
+        unit: Unit,
+    ) -> None:
+        """Bind a call's result and what comes with it now, where it was used alone before.
+
+        Args:
+            call: the call.
+            caller: the function around it.
+            added: names of what comes with it.
+            pair: what the parts are called where the call gives a pair of which the first part gets the addition
+                (``value_and_grad``) or which gets a third part (``vjp``); else None.
+            bare: whether nothing came back before.
+            unit: the function that is called.
+        """
+        text, statement = self.program.text_of[call], statement_of(self.program, call)
+        parent = self.program.parent[call]
+        self.check_binding_place(call, statement, caller)
+        if bare:
+            if parent is not statement or not isinstance(statement, ast.Expr) or pair is not None:
+                raise Refused(
+                    f"`{self._name(unit.function)}` returns nothing, and its result is used on line {call.lineno}. "
+                    "Return the value from it by hand."
+                )
+            self._prefix(text, call, f"{added} = ")
+            return
+        if isinstance(statement, ast.Assign) and parent is statement and len(statement.targets) == 1:
+            target = statement.targets[0]
+            pattern = self._pattern(text, target, added, pair, self.is_flat(unit))
+            if pattern is not None:
+                self.add(text, TextEdit(text.start(target), text.stop(target), 0, pattern))
+                return
+        shown = parent is statement and self._is_shown(text, statement)
+        if parent is statement and isinstance(statement, ast.Expr) and not shown and pair is None:
+            self._prefix(text, call, f"_, {added} = ")
+            return
+        if pair is None:
+            names = [self.fresh(caller, *self._stems(unit), at=call)]
+            whole = names[0]
+        else:
+            names = [self.fresh(caller, name, at=call) for name in pair]
+            whole = ", ".join(names)
+        self.draft.new_parameters.update(names)
+        if pair is None:
+            target_text = f"{names[0]}, {added}"
+        elif unit_call := call in self._options:
+            del unit_call
+            target_text = f"{whole}, {added}"
+        else:
+            target_text = f"({names[0]}, {added}), {names[1]}"
+        rendered = self.rendered(text, call)
+        if parent is statement and isinstance(statement, ast.Expr):
+            start, stop = text.start(call), text.stop(call)
+            self.add(text, TextEdit(start, stop, 0, f"{target_text} = {rendered}"))
+            if shown:
+                self._after.setdefault(statement, []).append(whole)
+            return
+        self.before(text, statement, f"{target_text} = {rendered}")
+        alone = isinstance(statement, ast.Return | ast.Assign | ast.Expr) and parent is statement
+        self.add(text, TextEdit(text.start(call), text.stop(call), 0, whole if pair is None or alone else f"({whole})"))
+
+    def _stems(self, unit: Unit) -> list[str]:
+        """Names for a function's result: that which it returns by name, or plain words."""
+        returned = {r.value.id for r in returns_of(self.program, unit.function) if isinstance(r.value, ast.Name)}
+        every = [r for r in returns_of(self.program, unit.function)]
+        named = list(returned) if len(returned) == 1 and all(isinstance(r.value, ast.Name) for r in every) else []
+        return [*named, "value", "result"]
+
+    def _prefix(self, text: Text, call: ast.Call, new: str) -> None:
+        start = text.start(call)
+        self.add(text, TextEdit(start, start, -1, new))
+
+    def _is_shown(self, text: Text, statement: ast.stmt) -> bool:
+        """Whether a statement is the last expression of a text, whose value is displayed."""
+        if text.tree.body[-1:] != [statement]:
+            return False
+        return not text.masked[text.stop(statement) :].lstrip(" \t").startswith(";")
+
+    def _pattern(
+        self, text: Text, target: ast.expr, added: str, pair: tuple[str, str] | None, flat: bool
+    ) -> str | None:
+        """The left side that takes the addition too, or None where the target is not of the right form."""
+        old = self.rendered(text, target)
+        if pair is None:
+            if not isinstance(target, ast.Tuple | ast.List):
+                return f"{old}, {added}"
+            if flat:
+                inner = old[1:-1].rstrip(", ") if old[0] in "([" else old.rstrip(", ")
+                return f"{inner}, {added}"
+            return f"{old}, {added}" if old[0] in "([" else f"({old}), {added}"
+        if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != 2:
+            return None
+        first, second = target.elts
+        if isinstance(first, ast.Starred) or isinstance(second, ast.Starred):
+            return None
+        one, two = text.of(first), text.of(second)
+        if isinstance(first, ast.Tuple) and not one.startswith("("):
+            one = f"({one})"
+        return f"({one}, {added}), {two}" if pair == ("value", "grads") else f"{one}, {two}, {added}"
+
+    def check_binding_place(self, call: ast.Call, statement: ast.stmt, caller: FunctionNode | None) -> None:
+        """Refuse where a call's results cannot be bound before the rest of its statement runs."""
+        node: ast.AST = call
+        while node is not statement:
+            above = self.program.parent[node]
+            conditional = (
+                (isinstance(above, ast.IfExp) and node is not above.test)
+                or (isinstance(above, ast.BoolOp) and node is not above.values[0])
+                or isinstance(above, ast.comprehension | ast.Lambda | ast.NamedExpr | ast.Await | ast.JoinedStr)
+                or type(above).__name__.endswith("Comp")
+                or isinstance(above, ast.GeneratorExp)
+                or (isinstance(above, ast.Compare) and len(above.ops) > 1)
+            )
+            if conditional:
+                raise Refused(
+                    f"`{short_text(self.program, call)}` on line {call.lineno} stands inside a larger expression in "
+                    "which it may not run, or run more than once. Call it in a statement of its own first, and bind "
+                    "both results there."
+                )
+            node = above
+        simple = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return | ast.Assert)
+        text = self.program.text_of[call]
+        header = isinstance(statement, ast.If) and text.of(statement).startswith("if")
+        header = header or (isinstance(statement, ast.For) and self._is_within(call, statement.iter))
+        if not simple and not header:
+            raise Refused(
+                f"`{short_text(self.program, call)}` on line {call.lineno} is called in a form in which a further "
+                "result cannot be bound. Call it in a statement of its own first."
+            )
+        if caller is None and self.program.scope_at[call].kind == "class":
+            raise Refused(f"A class body calls it on line {call.lineno}. Bind the value there by hand.")
+
+    def _is_within(self, node: ast.AST, outer: ast.AST) -> bool:
+        return any(n is node for n in ast.walk(outer))
+
+    def _emit_loop_returns(self, unit: Unit) -> None:
+        from jaxleak_magic.rewrite.state_loops import emit_returns
+
+        emit_returns(self, unit)
+
+    def local(self, function: FunctionNode, state: State) -> str:
+        """What a state is called inside a function that takes part."""
+        return self._local[function, state]
+
+
+def _is_line(edit: TextEdit, start: int) -> bool:
+    return edit.start == edit.stop == start and edit.rank < _BEFORE / 2
+
+
+def _spaced(lines: Sequence[str]) -> list[str]:
+    """Lines with an empty one before and after a definition."""
+    found: list[str] = []
+    for number, line in enumerate(lines):
+        before = lines[number - 1] if number else ""
+        if "\n" in line or "\n" in before:
+            found.append("")
+        found.append(line)
+    return found
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _can_fall_off(body: Sequence[ast.stmt]) -> bool:
+    """Whether control may reach the end of some statements."""
+    last = body[-1]
+    match last:
+        case ast.Return() | ast.Raise():
+            return False
+        case ast.If():
+            return not last.orelse or _can_fall_off(last.body) or _can_fall_off(last.orelse)
+        case ast.With() | ast.AsyncWith():
+            return _can_fall_off(last.body)
+        case _:
+            return True
+
+
+def plural(word: str) -> str:
+    """A simple English plural of a name."""
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ies"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
