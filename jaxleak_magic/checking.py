@@ -15,7 +15,8 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from jaxleak_magic.diagnose.sources import SourceBook
 
 if TYPE_CHECKING:
     from jaxleak_magic.detect.run import LeakCheck
+    from jaxleak_magic.diagnose.locating import StoreWatcher
 
 
 LAST_ONLY = "Only the last exception and what is alive now were looked at; nothing was run again."
@@ -36,6 +38,7 @@ class CheckOptions:
     Attributes:
         retrace: trace every function anew, also those compiled earlier (False: ``--keep-caches``).
         fixes: propose rewrites.
+        locate: where the stored line cannot be determined, run the code a second time and watch.
         fast: only count the traces that outlive the run, without JAX's own check and without tracing anything anew.
         notes: look for what is no leak and still surprises (False: ``--no-notes``).
     """
@@ -44,6 +47,7 @@ class CheckOptions:
     fixes: bool = True
     notes: bool = True
     fast: bool = False
+    locate: bool = False
 
 
 class CheckedRun:
@@ -55,6 +59,7 @@ class CheckedRun:
         checked_file: ``co_filename`` under which the checked text is compiled, or None; may be set later.
         options: see `CheckOptions`.
         extra_roots: named objects that are holders in their own right, e.g. ``{"Out": out_dict}``.
+        watched: expressions that reach kept values (``learners.schedule``); the run notes which line stores there.
     """
 
     def __init__(
@@ -64,12 +69,16 @@ class CheckedRun:
         checked_file: str | None = None,
         options: CheckOptions = CheckOptions(),
         extra_roots: Mapping[str, Any] | None = None,
+        watched: Sequence[str] = (),
     ) -> None:
         self.sources = sources
         self.namespace = namespace
         self.checked_file = checked_file
         self.options = options
         self.extra_roots = extra_roots or {}
+        self.watched = tuple(watched)
+        self._watcher: StoreWatcher | None = None
+        self._unwatch = ExitStack()
 
         self._check: LeakCheck | None = None
         self._faults: list[str] = []
@@ -83,6 +92,11 @@ class CheckedRun:
         check = LeakCheck(self.options.retrace, self.sources.filenames, census_only=self.options.fast)
         check.start()
         self._check = check
+        if self.watched:
+            from jaxleak_magic.diagnose.locating import StoreWatcher
+
+            self._watcher = StoreWatcher(self.watched, self.namespace, lambda code: check.owners(code) == "user")
+            self._unwatch.enter_context(self._watcher.watching())
         self._started = time.perf_counter()
 
     @property
@@ -93,6 +107,7 @@ class CheckedRun:
 
     def stop(self) -> None:
         """Take every hook and flag back. Safe to call twice; called by `finish` first."""
+        self._unwatch.close()
         if self._check is not None:
             self._run_seconds = self._run_seconds or time.perf_counter() - self._started
             self._check.stop()
@@ -111,7 +126,10 @@ class CheckedRun:
         self.stop()
         try:
             begun = time.perf_counter()
-            leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
+            located = self._watcher.found if self._watcher else None
+            leaks, info = find_leaks(
+                check, self.sources, self.namespace, self.extra_roots, error, self.checked_file, located
+            )
             notes = self._notes(check, leaks, error) if self.options.notes and not self.options.fast else ()
             explained = time.perf_counter()
             source = None if self.checked_file is None else self.sources.get(self.checked_file)
@@ -122,6 +140,48 @@ class CheckedRun:
         finally:
             check.census.clear()
             self._check = None
+
+    def located(self, report: Report, run_again: Callable[[], object]) -> Report:
+        """The report with the stored lines that it lacks, from a second run of the same code (``--locate``).
+
+        Args:
+            report: the report of this run.
+            run_again: runs the code again; what it raises is dropped.
+
+        Returns:
+            the second run's report, or ``report`` with a word on it where the second run did not leak the same way.
+        """
+        second = self._watching_run(report)
+        if second is None:
+            return report
+        second.start()
+        error: Exception | None = None
+        try:
+            run_again()
+        except Exception as raised:
+            error = raised
+        finally:
+            second.stop()
+        again = second.finish(error)
+        if len(again.real_leaks) == len(report.real_leaks):
+            return again
+        word = "The second run did not leak in the same way, so its lines could not be used."
+        checked = dataclasses.replace(report.checked, unchecked=(*report.checked.unchecked, word))
+        return dataclasses.replace(report, checked=checked)
+
+    def _watching_run(self, report: Report) -> CheckedRun | None:
+        """A second run that watches where leaks are kept whose stored line is not known; None where there is none."""
+        unknown = [leak.facts.access for leak in report.real_leaks if leak.stored is None and leak.facts.access]
+        if not unknown:
+            return None
+        return CheckedRun(
+            self.sources,
+            self.namespace,
+            self.checked_file,
+            self.options,
+            self.extra_roots,
+            tuple(dict.fromkeys(unknown)),
+        )
 
     def _notes(self, check: LeakCheck, leaks: tuple[Leak, ...], error: BaseException | None) -> tuple[Note, ...]:
         if not check.census.births:

@@ -60,6 +60,7 @@ class StoryFacts:
     earlier: bool = False
     check_at: str | None = None
     history: bool = False
+    locatable: bool = False
 
 
 def explain(facts: StoryFacts) -> Explanation:
@@ -109,7 +110,8 @@ def _where(facts: StoryFacts) -> str:
     text = f"In {unit}, {text}." if unit else f"{_capital(text)}."
     before = " That was in an earlier run, which was not checked." if facts.earlier else ""
     keeper = f" Now {facts.keeper} keeps it." if facts.keeper and not handed_over else ""
-    return text + before + keeper
+    hint = " `--locate` runs the code again to see which line stores it." if facts.locatable else ""
+    return text + before + keeper + hint
 
 
 def _why(facts: StoryFacts) -> str:

@@ -17,6 +17,7 @@ from jaxleak_magic.diagnose.earlier_runs import computed_place, earlier_story
 from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.explanation import StoryFacts, explain
 from jaxleak_magic.diagnose.kept_tracers import VERDICT_ORDER, Found, is_of_earlier_run, kept_by_user, kept_tracers
+from jaxleak_magic.diagnose.locating import watch_key
 from jaxleak_magic.diagnose.mechanism import MechanismFacts, mechanism
 from jaxleak_magic.diagnose.model import (
     CapturedValue,
@@ -69,6 +70,7 @@ def find_leaks(
     extra_roots: Mapping[str, Any],
     error: BaseException | None,
     checked_file: str | None,
+    located: Mapping[str, tuple[str, int]] | None = None,
 ) -> tuple[tuple[Leak, ...], ErrorInfo | None]:
     """The leaks of a run whose hooks are out again, and its exception as plain data.
 
@@ -79,6 +81,7 @@ def find_leaks(
         extra_roots: named holders such as ``Out``.
         error: what the code raised, or None.
         checked_file: ``co_filename`` of the checked text, or None.
+        located: lines that were seen storing, by the expression that reaches the kept value (``--locate``).
     """
     places = Places(sources, check.owners)
     found = kept_tracers(check, namespace, extra_roots, error)
@@ -101,7 +104,7 @@ def find_leaks(
     leaks: list[Leak] = []
     cause: Leak | None = None
     for group in sorted(groups, key=lambda g: VERDICT_ORDER[g[0].verdict]):
-        leaks.append(_describe(len(leaks) + 1, group, check, places, checked_file, namespace))
+        leaks.append(_describe(len(leaks) + 1, group, check, places, checked_file, namespace, located or {}))
         if consequence is not None and any(each is consequence for each in group):
             cause = leaks[-1]
     info = None if error is None else describe_error(error, places, cause)
@@ -138,6 +141,7 @@ def _describe(
     places: Places,
     checked_file: str | None,
     namespace: Mapping[str, Any],
+    located: Mapping[str, tuple[str, int]],
 ) -> Leak:
     best = min(group, key=lambda f: (VERDICT_ORDER[f.verdict], f.paths[0].root_rank or 0, len(f.paths[0].steps)))
     path = best.paths[0]
@@ -153,10 +157,17 @@ def _describe(
     if passed is not None:
         _, created, is_argument = passed
     filenames = _filenames(path.steps, created_file, checked_file, traced, places)
-    finder = StorageFinder(places, filenames, created, created_file, traced)
+    escaped = escaped_place(best.trace, census, places)
+    escaped_file = file_of(escaped, places)
+    at_top = escaped is not None and escaped.function is None
+    ended = (escaped_file, escaped.line) if escaped is not None and escaped_file is not None and at_top else None
+    finder = StorageFinder(places, filenames, created, created_file, traced, ended)
     storage = finder.find(path.steps, given=best.from_error)
     if best.used_at is not None:
         storage = Storage(places.of_point(best.used_at), "used", next(iter(best.held), None))
+    seen_at = located.get(watch_key(access_expression(path) or ""))
+    if storage.place is None and seen_at is not None:
+        storage = dataclasses.replace(storage, place=places.of_line(*seen_at, None, None), filename=seen_at[0])
     closures = _users_closures([path], check)
     # A closure that failed may be called by a rule: then the longer paths run through that rule.
     on_the_way = _users_closures(best.paths, check) if best.from_error else closures
@@ -196,7 +207,6 @@ def _describe(
     if passed is not None and not closures and name not in ("pytree_static_field", "rng_state"):
         variable = passed[0]
     variable = variable or _jax.argument_name(best.tracer) or None
-    escaped = escaped_place(best.trace, census, places)
     check_at = None
     if earlier:
         story = earlier_story(path.steps, storage, created, is_argument, places, checked_file)
@@ -231,6 +241,7 @@ def _describe(
             earlier,
             check_at,
             is_history(path),
+            storage.place is None and best.verdict == "leak" and not earlier and access_expression(path) is not None,
         )
     )
     shown = [p for p in best.paths if p is path or not is_ipythons_frame(p, check.owners)]

@@ -59,6 +59,7 @@ class StorageFinder:
         created: place where the value was made, or None.
         created_file: its ``co_filename``, or None.
         traced: (filename, function) of the function whose trace ended, or None.
+        escaped: (filename, line) of the top-level statement whose transform had ended, or None.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class StorageFinder:
         created: Place | None,
         created_file: str | None,
         traced: tuple[str, FunctionNode] | None,
+        escaped: tuple[str, int] | None = None,
     ) -> None:
         self._places = places
+        self._escaped = escaped
         self._filenames = list(dict.fromkeys(filenames))
         self._created = created
         self._created_file = created_file
@@ -82,41 +85,51 @@ class StorageFinder:
             steps: tracer to root.
             given: the value was handed to a transform or a solver by a closure, and nothing keeps it.
         """
+        undecided: Storage | None = None
         for index, step in enumerate(steps):
-            found = self._write_into(steps, index, step)
+            candidates = self._writes_into(steps, index, step)
+            found = self._choose(candidates)
             if found is not None:
                 return self._storage(found, steps, index)
+            if candidates and undecided is None:
+                undecided = self._undecided(candidates, steps, index)
             memo = self._decorated_memo(step)
             if memo is not None:
                 return memo
             if step.kind == "global":
                 break
-        return self._returned(steps, given)
+        return undecided or self._returned(steps, given)
 
-    def _write_into(self, steps: Sequence[Step], index: int, step: Step) -> _Candidate | None:
+    def _undecided(self, candidates: list[_Candidate], steps: Sequence[Step], index: int) -> Storage:
+        """Several statements may have stored the value: how is known, and its name where all of them agree."""
+        every = [self._storage(each, steps, index) for each in candidates]
+        names = {each.variable for each in every}
+        return Storage(None, every[0].how, names.pop() if len(names) == 1 else None)
+
+    def _writes_into(self, steps: Sequence[Step], index: int, step: Step) -> list[_Candidate]:
         if step.kind in ("attribute", "class_attribute"):
             found = self._writes("attribute", bare(step.name))
-            return self._choose([c for c in found if not self._constructs(c)])
+            return [c for c in found if not self._constructs(c)]
         if step.kind in _CONTAINERS:
             names = _container_names(steps, index)
             if not names:
-                return None
+                return []
             found = [
                 c for c in self._writes("item", *names) + self._writes("call", *names) if c.write.function is not None
             ]
             key = bare(step.name)
             exact = [c for c in found if c.write.key is not None and c.write.key == key]
-            return self._choose(exact or found)
+            return exact or found
         if step.kind == "closure_cell":
-            return self._choose([c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Nonlocal)])
+            return [c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Nonlocal)]
         if step.kind == "global":
             found = [c for c in self._writes("name", bare(step.name)) if _declares(c, ast.Global)]
             if step.holder.startswith("module "):
                 found += [c for c in self._writes("attribute", bare(step.name)) if not self._constructs(c)]
-            return self._choose(found)
+            return found
         if step.kind == "other" and step.name:  # a context variable, a queue: written through a method
-            return self._choose([c for c in self._writes("call", bare(step.name)) if c.write.function is not None])
-        return None
+            return [c for c in self._writes("call", bare(step.name)) if c.write.function is not None]
+        return []
 
     def _writes(self, kind: str, *targets: str | None) -> list[_Candidate]:
         wanted = {t for t in targets if t}
@@ -247,7 +260,7 @@ class StorageFinder:
         """No write fits: the value left its function as, or inside, what the function returned."""
         closure = next((s for s in steps if s.kind == "closure_cell" and self._is_user(s.filename)), None)
         variable = bare(steps[0].name) if steps and steps[0].kind == "closure_cell" and closure is steps[0] else None
-        returned = None if given else self._return_of_traced()
+        returned = None if given or not self._can_come_by_return(steps) else self._return_of_traced()
         if closure is not None and (returned is None or steps[-1].kind != "global"):
             escape = self._closure_escape(closure, given)
             if escape is not None:
@@ -258,6 +271,17 @@ class StorageFinder:
         if returned is None:
             return Storage(None, "unknown", variable)
         return Storage(returned, "returned", variable, filename=self._traced[0] if self._traced else None)
+
+    def _can_come_by_return(self, steps: Sequence[Step]) -> bool:
+        """Whether what the transform returned can be kept under the root's name: a later statement must speak of it."""
+        root = steps[-1] if steps else None
+        if root is None or root.kind != "global" or not root.name or self._escaped is None:
+            return True
+        filename, line = self._escaped
+        syntax = self._places.syntax(filename)
+        own = [node for node in syntax.tree.body if (node.end_lineno or node.lineno) >= line]
+        names = (n for node in own for n in ast.walk(node) if isinstance(n, ast.Name))
+        return any(n.id == root.name for n in names)
 
     def _named_on_the_way(self, steps: Sequence[Step]) -> str | None:
         created = self.created_target()

@@ -17,6 +17,7 @@ from typing import Any
 from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
+from IPython.utils.capture import capture_output
 
 from jaxleak_magic.checking import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
@@ -217,6 +218,7 @@ class CellChecker:
                 fixes=base.fixes,
                 notes=base.notes and options.notes,
                 fast=base.fast or options.fast,
+                locate=base.locate or options.locate,
             ),
             extra_roots={"Out": namespace.get("Out")},
         )
@@ -261,6 +263,8 @@ class CellChecker:
             return None
         try:
             report = run.finish(failure_of(error))
+            if run.options.locate and raw_cell is not None:
+                report = run.located(report, lambda: self._run_again(run, raw_cell))
             self.last_report = report
             self._end_status()
             self.present(report, options, raw_cell)
@@ -276,6 +280,12 @@ class CellChecker:
             run.stop()
             self._end_status()
         return LeakError(report) if options.raise_leaks and report.outcome == "leaks" else None
+
+    def _run_again(self, run: CheckedRun, raw_cell: str) -> None:
+        """Run a cell a second time under its own name, without its output (``--locate``)."""
+        text = self._shell.transform_cell(raw_cell)
+        with capture_output():
+            self._evaluation(text, run.checked_file or "", self._shell.user_ns)()
 
     def _pop(self, result: ExecutionResult | None) -> _Running | None:
         """The cell that ended. IPython gives None where a coroutine was cancelled, and another info after an exit."""

@@ -22,6 +22,7 @@ class MagicOptions:
         text: show plain text only.
         quiet: show nothing.
         keep_caches: do not trace functions anew that were compiled earlier.
+        locate: run the cell a second time where the stored line cannot be determined.
         fast: only count the traces that outlive the cell.
         notes: add notes on what is no leak and still surprises.
         last: explain the exception that was raised last, and run nothing.
@@ -35,6 +36,7 @@ class MagicOptions:
     quiet: bool = False
     keep_caches: bool = False
     fast: bool = False
+    locate: bool = False
     notes: bool = True
     last: bool = False
     fix: int | None = None
@@ -60,6 +62,11 @@ def make_parser() -> MagicArgumentParser:
         "--fast",
         action="store_true",
         help="only count what outlives the cell: JAX's own check is off, nothing is traced anew; costs next to nothing",
+    )
+    parser.add_argument(
+        "--locate",
+        action="store_true",
+        help="where the line that stored a value cannot be determined, run the cell a second time and watch",
     )
     parser.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"

@@ -94,3 +94,19 @@ def test_what_only_the_output_history_keeps_is_named_as_such(kernel: Kernel) -> 
     told = kernel.run("l, = r.leaks\n(l.variable, l.mechanism, l.stored.line, l.holder.name, l.holder.owner)").value
     assert eval(told or "") == ("x", "debugger_or_ipython", 6, f"Out[{number}]", "ipython")
     assert "get_ipython" not in shown.report["text/plain"]
+
+
+def test_locate_runs_the_cell_again_without_its_output(kernel: Kernel) -> None:
+    cell = (
+        "class Box: pass\nbox, runs = Box(), globals().get('runs', 0) + 1\nprint('once')\n"
+        "def put(name, value):\n    setattr(box, name, value)\n"
+        "def g(x):\n    put('y', x)\n    return x\njax.jit(g)(1.0)"
+    )
+    shown = kernel.run("%%leakcheck -o r --locate\n" + cell)
+    assert shown.text.count("once") == 1
+    assert kernel.run("(r.leaks[0].stored.line, runs)").value == "(5, 2)"
+
+
+def test_fast_in_a_cell(kernel: Kernel) -> None:
+    kernel.run("%%leakcheck -o r --fast -q\nkept = []\njax.grad(lambda w: kept.append(w) or w)(1.0)")
+    assert kernel.run("(r.leaks[0].holder.name, r.leaks[0].trace_stack[0].transform)").value == "('kept', 'grad')"

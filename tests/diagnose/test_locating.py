@@ -1,0 +1,147 @@
+"""``--locate``: a second run that sees which line stores a value, where the syntax does not tell."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.diagnose.locating import StoreWatcher, watch_key
+from jaxleak_magic.diagnose.model import Report, SourceText
+from jaxleak_magic.diagnose.sources import SourceBook
+
+BY_NAME = """\
+import jax, jax.numpy as jnp
+class Store: pass
+store = Store()
+def keep(holder, name, value):
+    setattr(holder, name, value)
+@jax.jit
+def f(x):
+    h = jnp.sin(x)
+    keep(store, "h", h)
+    return x
+f(1.0)
+"""
+TWO_WRITERS = """\
+import jax, jax.numpy as jnp
+seen = []
+def a(x):
+    seen.append(jnp.sin(x))
+    return x
+def b(x):
+    seen.append(jnp.cos(x))
+    return x
+def pick(n):
+    return (a, b)[n]
+jax.grad(lambda w: pick(1)(w) * 2.0)(1.0)
+"""
+FROM_OUTSIDE = """\
+import jax
+class Store: pass
+store = Store()
+def leak(x):
+    vars(store).update(kept=x)
+    return x
+jax.vmap(leak)(jax.numpy.ones(3))
+"""
+
+
+def check(text: str, locate: bool, **options: Any) -> tuple[Report, dict[str, Any]]:
+    book, name = SourceBook(), "<cell under test>"
+    book.add(name, SourceText(text))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    code = compile(text, name, "exec")
+    run = CheckedRun(book, namespace, name, CheckOptions(**options))
+    run.start()
+    exec(code, namespace)
+    report = run.finish(None)
+    return (run.located(report, lambda: exec(code, namespace)) if locate else report), namespace
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "line"),
+    [(BY_NAME, {}, 5), (TWO_WRITERS, {"fast": True}, 7), (FROM_OUTSIDE, {}, 5)],
+    ids=["by name", "two writers", "from outside"],
+)
+def test_a_second_run_sees_the_line(text: str, options: dict[str, bool], line: int) -> None:
+    report, _ = check(text, locate=False, **options)
+    (unknown,) = report.leaks
+    assert unknown.stored is None
+    assert "--locate" in unknown.explanation.where
+    report, _ = check(text, locate=True, **options)
+    (leak,) = report.leaks
+    assert leak.stored is not None
+    assert leak.stored.line == line
+    assert "--locate" not in leak.explanation.where
+
+
+def test_what_the_syntax_tells_is_not_run_again() -> None:
+    text = "import jax\nbox = []\nruns = globals().setdefault('runs', [])\nruns.append(1)\n"
+    text += "def f(x):\n    box.append(x)\n    return x\njax.jit(f)(1.0)\n"
+    report, namespace = check(text, locate=True)
+    assert report.leaks[0].stored is not None
+    assert namespace["runs"] == [1]
+
+
+def test_a_second_run_that_does_not_leak_keeps_the_first_report() -> None:
+    text = BY_NAME.replace("f(1.0)\n", "if not hasattr(jax, '_once_for_this_test'):\n    f(1.0)\n")
+    book, name = SourceBook(), "<cell under test>"
+    book.add(name, SourceText(text))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run = CheckedRun(book, namespace, name)
+    run.start()
+    exec(compile(text, name, "exec"), namespace)
+    first = run.finish(None)
+    report = run.located(first, lambda: None)
+    assert report.leaks == first.leaks
+    assert "did not leak in the same way" in report.checked.unchecked[-1]
+
+
+def test_an_error_of_the_second_run_is_dropped_and_the_trace_function_put_back() -> None:
+    def trace(*_: Any) -> None:
+        return None
+
+    before = sys.gettrace()
+    text = BY_NAME
+    book, name = SourceBook(), "<cell under test>"
+    book.add(name, SourceText(text))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run = CheckedRun(book, namespace, name)
+    run.start()
+    exec(compile(text, name, "exec"), namespace)
+    first = run.finish(None)
+    sys.settrace(trace)
+    try:
+        run.located(first, lambda: 1 / 0)
+        assert sys.gettrace() is trace
+    finally:
+        sys.settrace(before)
+
+
+class Hostile:
+    """Everything that watching could run by mistake."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError("was run")
+
+    __eq__ = __hash__ = __len__ = __iter__ = __getitem__ = __bool__ = __getattr__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("access", ["h.x", "h[0]", "h['k'].x", "table[0].y", "missing.z", "not an expression", "f(x)"])
+def test_nothing_of_a_watched_object_is_run(access: str) -> None:
+    namespace = {"h": Hostile(), "table": {1: Hostile()}}
+    watcher = StoreWatcher([access], namespace, lambda code: code.co_name == "store")
+
+    def store() -> None:
+        namespace["h"] = Hostile()
+
+    with watcher.watching():
+        store()
+    assert watcher.found == {}
+
+
+def test_of_an_entry_the_container_is_watched() -> None:
+    assert (watch_key("a.b[0]"), watch_key("a.b"), watch_key("a")) == ("a.b[]", "a.b", "a")
