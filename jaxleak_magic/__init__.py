@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
     from jaxleak_magic.errors import LeakError as LeakError
     from jaxleak_magic.heap import why_alive as why_alive
+    from jaxleak_magic.pytree_closure import PytreeClosure as PytreeClosure
     from jaxleak_magic.report import LeakReport as LeakReport
 
-__all__ = ["LeakError", "LeakReport", "load_ipython_extension", "unload_ipython_extension", "why_alive"]
+__all__ = ["LeakError", "LeakReport", "PytreeClosure", "load_ipython_extension", "unload_ipython_extension", "why_alive"]
 __version__ = "0.1.0"
 
 _LAZY = {
     "LeakError": "jaxleak_magic.errors",
     "LeakReport": "jaxleak_magic.report",
+    "PytreeClosure": "jaxleak_magic.pytree_closure",
     "why_alive": "jaxleak_magic.heap",
 }
 
