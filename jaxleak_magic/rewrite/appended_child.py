@@ -29,6 +29,7 @@ class AppendedChild:
         unflatten: its unflatten function.
         skip: number of unflatten's parameters before the aux data (1 for a class method).
         parameters: the constructor's parameters in order, or None where it is not a plain one.
+        with_keys: whether flatten gives its children with keys.
     """
 
     program: Program
@@ -38,6 +39,7 @@ class AppendedChild:
     unflatten: Plain
     skip: int
     parameters: list[str] | None
+    with_keys: bool = False
     _edits: list[NodeEdit] = field(default_factory=list)
 
     def edits(self) -> list[NodeEdit]:
@@ -53,7 +55,8 @@ class AppendedChild:
         children, aux = result
         if not isinstance(children, ast.Tuple | ast.List):
             raise self._refused()
-        if any(self._is_attribute(element) for element in children.elts):
+        values = [self._value_of(element) for element in children.elts]
+        if any(map(self._is_attribute, values)):
             return []
         self.number = len(children.elts)
         self.aux_name, self.children_name = arguments[self.skip].arg, arguments[self.skip + 1].arg
@@ -93,8 +96,22 @@ class AppendedChild:
             case _:
                 return False
 
+    def _value_of(self, child: ast.expr) -> ast.expr:
+        """The value of a child, which a flatten function with keys gives as ``(key, value)``."""
+        return child.elts[1] if self.with_keys and isinstance(child, ast.Tuple) and len(child.elts) == 2 else child
+
+    def _new_child(self, display: ast.Tuple | ast.List) -> str:
+        new = f"{self._self}.{self.attribute}"
+        if not self.with_keys:
+            return new
+        match display.elts:
+            case [ast.Tuple(elts=[ast.Call(func=key, args=[ast.Constant()], keywords=[]), _]), *_]:
+                return f'({self._text(key).of(key)}("{self.attribute}"), {new})'
+            case _:
+                raise self._refused()
+
     def _extend_children(self, display: ast.Tuple | ast.List) -> None:
-        text, new = self._text(display), f"{self._self}.{self.attribute}"
+        text, new = self._text(display), self._new_child(display)
         if not display.elts:
             self._replace(display, f"({new},)" if isinstance(display, ast.Tuple) else f"[{new}]")
             return

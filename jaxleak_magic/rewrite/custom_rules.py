@@ -14,7 +14,7 @@ from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.texts import Text, TextEdit
+from jaxleak_magic.rewrite.texts import TextEdit
 
 _KINDS = {"jax.custom_vjp": "defvjp", "jax.custom_jvp": "defjvp"}
 
@@ -205,7 +205,10 @@ class RuleEdits:
         unpacked = self._unpacking(loads)
         if unpacked is not None and isinstance(kept, ast.Tuple) and len(kept.elts) == len(unpacked.elts):
             home = self.program.text_of[backward]
-            return [(forward, _extended(text, kept, names)), (backward, _extended(home, unpacked, names))]
+            return [
+                (forward, insertions.extend_tuple(text, kept, needed)),
+                (backward, insertions.extend_tuple(home, unpacked, needed)),
+            ]
         if isinstance(backward, ast.Lambda) or "residuals" in scope.sites or parameter.arg == "residuals":
             raise self._refused("its backward rule uses the residuals in a way that leaves no room for one more")
         edits = [(forward, edit) for edit in insertions.wrap(text, kept, "(", f", {names})")]
@@ -249,7 +252,7 @@ class RuleEdits:
             raise self._refused("what its backward rule returns is not written out as a tuple")
         text = self.program.text_of[backward]
         if position is None or position >= len(result.elts):
-            return [(backward, _extended(text, result, ", ".join(["None"] * len(self.variables))))]
+            return [(backward, insertions.extend_tuple(text, result, ["None"] * len(self.variables)))]
         start = text.start(result.elts[position])
         edits: list[NodeEdit] = [(backward, TextEdit(start, start, 0, "None, "))]
         end = text.stop(result.elts[-1])
@@ -283,7 +286,7 @@ class RuleEdits:
                 case ast.Subscript(slice=ast.Constant(value=int(index))) if 0 <= index < count:
                     continue
                 case ast.Assign(targets=[ast.Tuple(elts=elements) as target]) if len(elements) == count:
-                    edits.append((rule, _extended(self.program.text_of[rule], target, ", ".join(names))))
+                    edits.append((rule, insertions.extend_tuple(self.program.text_of[rule], target, names)))
                 case _:
                     raise self._refused("its rule reads `primals` and `tangents` in a way that is not understood")
         return edits
@@ -303,14 +306,3 @@ def _only_result(program: Program, function: FunctionNode) -> ast.expr | None:
     returns = [n for n, scope in program.scope_at.items() if scope is own and isinstance(n, ast.Return)]
     last = function.body[-1]
     return last.value if isinstance(last, ast.Return) and returns == [last] else None
-
-
-def _extended(text: Text, display: ast.Tuple, names: str) -> TextEdit:
-    """More elements at the end of a tuple; of one with a trailing comma, after that."""
-    has_parentheses = text.text[text.start(display)] == "("
-    limit = text.stop(display) - has_parentheses
-    end = text.after_parentheses(text.stop(display.elts[-1]), limit)
-    comma = text.skip_filler(end)
-    if comma < limit and text.masked[comma] == ",":
-        return TextEdit(comma + 1, comma + 1, 5, f" {names}")
-    return TextEdit(end, end, 5, f", {names}")

@@ -10,7 +10,7 @@ from jaxleak_magic.rewrite.call_sites import Row, rows_of
 from jaxleak_magic.rewrite.constructors import field_for_argument, is_nnx_module, parameter_for, stores_argument
 from jaxleak_magic.rewrite.custom_rules import CustomRule
 from jaxleak_magic.rewrite.float_arguments import Element, is_used_as_number, picked_element
-from jaxleak_magic.rewrite.locations import Location, location_of
+from jaxleak_magic.rewrite.locations import location_of
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.reaching import Reach, Reached
 from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
@@ -46,7 +46,7 @@ class Flow:
     rule: CustomRule | None = None
     uses: list[Use] = field(default_factory=list)
     carriers: list[FunctionNode] = field(default_factory=list)
-    stores: list[Location] = field(default_factory=list)
+    stores: list[ast.expr | ast.stmt] = field(default_factory=list)
     keeps_closures: bool = True
     reached: list[Reached] = field(default_factory=list)
     elements: dict[str, Element] = field(default_factory=dict)
@@ -78,14 +78,20 @@ class Flow:
 
     def _name(self, scope: Scope, name: str, shape: Shape) -> None:
         owner = scope.lookup(name)
-        if owner is None or self.program.only_site(owner, name) is None:
+        site = self.program.only_value_site(owner, name) if owner is not None else None
+        if owner is None or site is None:
             raise Refused(
                 f"`{name}` is bound in more than one place, so it is not sure which function is called. "
                 f"Rename one of them, then pass {self._values()} as an argument."
             )
         if self.program.is_called_in_magic(name):
             raise Refused(f"`{name}` is used in a magic or shell line, which is not rewritten.")
-        for load in self.program.loads(owner, name):
+        loads = self.program.loads(owner, name)
+        if owner is not scope and isinstance(site.node, ast.expr | ast.stmt):  # ``global`` or ``nonlocal``
+            self.stores.append(site.node)
+            for load in loads:
+                self._order.check(site.node, load)
+        for load in loads:
             self._value(load, shape)
 
     def _decorated(self, decorator: ast.expr, shape: Shape) -> Shape:
@@ -330,17 +336,12 @@ class Flow:
 
     def _stored(self, target: ast.expr, node: ast.expr, shape: Shape) -> None:
         if isinstance(target, ast.Name):
-            scope = self.program.scope_at[target]
-            owner = scope.lookup(target.id)
-            if owner is not None and owner is not scope:  # written through ``global`` or ``nonlocal``
-                for load in self.program.loads(owner, target.id):
-                    self._order.check(target, load)
-            self._name(scope, target.id, shape)
+            self._name(self.program.scope_at[target], target.id, shape)
             return
         location = location_of(self.program, target)
         if location is None:
             raise self._unknown(node)
-        self.stores.append(location)
+        self.stores.append(target)
         loads = location.loads()
         if location.holds_another_at_first():
             self._order.check_never_another(target, loads)

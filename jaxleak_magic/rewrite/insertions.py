@@ -88,6 +88,17 @@ def prepend_parameters(text: Text, function: FunctionNode, names: Sequence[str])
     return [_before_first(text, _parameters_opening(text, function), _parameters_end(text, function), names)]
 
 
+def extend_tuple(text: Text, display: ast.Tuple, values: Sequence[str]) -> TextEdit:
+    """Add elements at the end of a tuple that is not empty, with or without parentheses or a last comma."""
+    has_parentheses = text.text[text.start(display)] == "("
+    limit = text.stop(display) - has_parentheses
+    end = text.after_parentheses(text.stop(display.elts[-1]), limit)
+    comma = text.skip_filler(end)
+    if comma < limit and text.masked[comma] == ",":
+        return TextEdit(comma + 1, comma + 1, 5, " " + ", ".join(values))
+    return TextEdit(end, end, 5, "".join(f", {value}" for value in values))
+
+
 def wrap(text: Text, node: ast.expr, before: str, after: str) -> list[TextEdit]:
     """Put text directly around an expression."""
     start, stop = text.start(node), text.stop(node)

@@ -156,6 +156,8 @@ class Lift:
                 leaking[other] = variables
         if not self.only_leaking or not self._may_keep(self.function):
             return {self.function: self.variables, **leaking}
+        if not leaking and self._is_given_to_a_library():
+            return {self.function: self.variables}
         if not leaking:
             name = function_name(self.program, self.function)
             raise Refused(
@@ -165,6 +167,12 @@ class Lift:
             )
         self.function = next(iter(leaking))
         return leaking
+
+    def _is_given_to_a_library(self) -> bool:
+        """Whether a library's solver takes the function, and ``args`` beside it: not all look into closures."""
+        probe = Flow(self.program, self.function, self.variables, {}, probing=True)
+        probe.run()
+        return any(use.row is not None and use.row.slot_parameter is not None for use in probe.uses)
 
     def _certainly_leaks(self, function: FunctionNode) -> bool:
         probe = Flow(self.program, function, self.variables, {}, probing=True)

@@ -83,6 +83,15 @@ class Program:
         sites = self.sites(owner, name)
         return sites[0] if len(sites) == 1 else None
 
+    def only_value_site(self, owner: Scope, name: str) -> Site | None:
+        """The single place that binds a name to anything but a ``None`` at module level, or None."""
+        sites = [s for s in self.sites(owner, name) if owner.kind != "module" or not self._assigns_none(s)]
+        return sites[0] if len(sites) == 1 else None
+
+    def _assigns_none(self, site: Site) -> bool:
+        value = self.assigned_value(site)
+        return isinstance(value, ast.Constant) and value.value is None
+
     def free_names(self, node: FunctionNode) -> frozenset[str]:
         """Free variables of a function."""
         return self._index_of_text[self.text_of[node]].free_names(self.own_scope[node])

@@ -120,21 +120,31 @@ def move_to_children(program: Program, definition: ast.ClassDef, attribute: str)
             f"How `{definition.name}` is registered as a pytree is not understood well enough. "
             f"Return `{attribute}` among the children in its flatten function, and take it from there in unflatten."
         )
-    pair = _pair(*functions)
+    with_keys = getattr(functions[0], "name", "") == "tree_flatten_with_keys"
+    pair = _pair(*functions) if not with_keys else None
     fields = constructor_fields(definition)
     moved = _move(program, definition, attribute, pair, fields) if pair is not None and fields is not None else None
     if moved is not None:
         return moved
     parameters = [parameter for parameter, _ in fields] if fields is not None else None
-    return AppendedChild(program, definition, attribute, *functions, parameters).edits()
+    return AppendedChild(program, definition, attribute, *functions, parameters, with_keys).edits()
+
+
+_FLATTEN_METHODS = {
+    "jax.tree_util.register_pytree_node_class": "tree_flatten",
+    "jax.tree_util.register_pytree_with_keys_class": "tree_flatten_with_keys",
+}
 
 
 def _flatten_functions(program: Program, definition: ast.ClassDef) -> tuple[Plain, Plain, int] | None:
     """Flatten, unflatten, and how many parameters unflatten has before the aux data; None where it is not found."""
     methods = {s.name: s for s in definition.body if isinstance(s, ast.FunctionDef)}
     for decorator in definition.decorator_list:
-        if program.qualified(decorator) == "jax.tree_util.register_pytree_node_class":
-            flatten, unflatten = methods.get("tree_flatten"), methods.get("tree_unflatten")
+        name = program.qualified(decorator)
+        if name == "jax.tree_util.register_pytree_with_keys_class" and "tree_flatten" in methods:
+            return None  # both would have to change
+        if name in _FLATTEN_METHODS:
+            flatten, unflatten = methods.get(_FLATTEN_METHODS[name]), methods.get("tree_unflatten")
             if flatten is None or unflatten is None or len(unflatten.args.args) != 3:
                 return None
             return flatten, unflatten, 1

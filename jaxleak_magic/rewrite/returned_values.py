@@ -34,8 +34,8 @@ def emit_returns(program: Program, draft: Draft, returns: Sequence[Return]) -> N
                     f"`{function.name}` returns a tuple. Let it return {listed(names)} too, bind it where "
                     f"`{function.name}` is called, and pass it at the later calls."
                 )
-            draft.add(text, _extend_tuple_text(text, last.value, names))
-            draft.add(calling, _extend_tuple_text(calling, target, names))
+            draft.add(text, [insertions.extend_tuple(text, last.value, names)])
+            draft.add(calling, [insertions.extend_tuple(calling, target, names)])
         else:
             end = text.after_parentheses(text.stop(last.value), text.after_parentheses(text.stop(last), len(text.text)))
             draft.add(text, [TextEdit(end, end, 5, added)])
@@ -60,10 +60,3 @@ def _bind_statement(
             f"pass it at the later calls."
         )
     draft.add(text, insertions.wrap(text, statement.value, f"{names[0]} = ", "[1]"))
-
-
-def _extend_tuple_text(text: Text, node: ast.Tuple, values: Sequence[str]) -> list[TextEdit]:
-    """Add elements after the last one of a tuple with or without parentheses."""
-    has_parentheses = text.text[text.start(node)] == "("
-    end = text.after_parentheses(text.stop(node.elts[-1]), text.stop(node) - has_parentheses)
-    return [TextEdit(end, end, 5, "".join(f", {value}" for value in values))]

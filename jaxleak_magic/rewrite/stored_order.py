@@ -28,7 +28,7 @@ class StoredOrder:
     name: str
     variables: Sequence[str]
 
-    def check(self, target: ast.expr, load: ast.expr) -> None:
+    def check(self, target: ast.expr | ast.stmt, load: ast.expr) -> None:
         """The function that a load finds must be the one that the same run of the code around it stored.
 
         A memo is the exception: it means the value of now, though it keeps that of its first run.
@@ -61,7 +61,7 @@ class StoredOrder:
                     f"Let both functions take {self._values} as an argument, and pass it at each call."
                 )
 
-    def _is_always_stored(self, target: ast.expr, storing: Scope, memo: bool = True) -> bool:
+    def _is_always_stored(self, target: ast.AST, storing: Scope, memo: bool = True) -> bool:
         node: ast.AST = target
         while node is not storing.node:
             above = self.program.parent[node]
@@ -74,7 +74,7 @@ class StoredOrder:
         return True
 
     def _short(self, node: ast.AST) -> str:
-        return short_text(self.program, node)
+        return node.name if isinstance(node, ast.FunctionDef | ast.ClassDef) else short_text(self.program, node)
 
     @property
     def _values(self) -> str:

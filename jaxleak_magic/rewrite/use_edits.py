@@ -295,8 +295,7 @@ class UseEdits:
 def _extend_sequence(text: Text, node: ast.Tuple, values: Sequence[str]) -> list[TextEdit]:
     if not node.elts or text.text[text.start(node)] != "(":
         raise Refused("A tuple of arguments is written in an unusual way. Extend it by hand.")
-    end = text.after_parentheses(text.stop(node.elts[-1]), text.stop(node) - 1)
-    return [TextEdit(end, end, 0, "".join(f", {value}" for value in values))]
+    return [insertions.extend_tuple(text, node, values)]
 
 
 def _numbered(function: FunctionNode) -> bool:

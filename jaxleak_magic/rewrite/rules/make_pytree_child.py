@@ -202,7 +202,33 @@ jax.tree_util.register_pytree_node(Beam, flatten, unflatten)
 beam = jax.jit(lambda x: Beam(x, "a", 2 * x))(1.0)
 """
 
+_KEYS = """\
+import jax
+
+@jax.tree_util.register_pytree_with_keys_class
+class Beam:
+    def __init__(self, x, gain):
+        self.x, self.gain = x, gain
+
+    def tree_flatten_with_keys(self):
+        return ((jax.tree_util.GetAttrKey("x"), self.x),), (self.gain,)
+
+    @classmethod
+    def tree_unflatten(cls, aux, children):
+        return cls(children[0], aux[0])
+
+beam = jax.jit(lambda x: Beam(x, 2 * x))(1.0)
+"""
+
 EXAMPLES = (
+    Example(
+        "children with keys",
+        _KEYS,
+        _KEYS.replace("self.x),)", 'self.x), (jax.tree_util.GetAttrKey("gain"), self.gain))')
+        .replace("(self.gain,)\n", "None\n")
+        .replace("aux[0]", "children[1]"),
+        fields=(("Beam", "gain"),),
+    ),
     Example(
         "aux data that is all of vars but some names",
         _VARS,

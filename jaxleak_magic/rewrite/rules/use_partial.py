@@ -141,6 +141,43 @@ def build(slope):
         fields=(("Layer", "act"),),
     ),
     Example(
+        "a function that is kept in a global",
+        """\
+import jax
+
+step = None
+
+@jax.jit
+def filtered(k, xs):
+    global step
+    a = 0.5 * k
+    def step(c, x):
+        return a * c + x, c
+    return jax.lax.scan(step, 0.0, xs)[1], a
+
+ys, a = filtered(1.0, jax.numpy.ones(3))
+jax.lax.scan(step, 0.0, jax.numpy.ones(2))[0]
+""",
+        """\
+import jax
+
+step = None
+
+@jax.jit
+def filtered(k, xs):
+    global step
+    a = 0.5 * k
+    def step(a, c, x):
+        return a * c + x, c
+    return jax.lax.scan(jax.tree_util.Partial(step, a), 0.0, xs)[1], a
+
+ys, a = filtered(1.0, jax.numpy.ones(3))
+jax.lax.scan(jax.tree_util.Partial(step, a), 0.0, jax.numpy.ones(2))[0]
+""",
+        function="step",
+        variables=("a",),
+    ),
+    Example(
         "a value that changes after the function was made",
         """\
 import equinox as eqx
