@@ -12,15 +12,17 @@ import gc
 import sys
 import time
 import types
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import chain, compress, islice
 
 from jaxleak_magic.heap.addresses import common
 from jaxleak_magic.heap.known import KnownHolders, complete_levels, references_of
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
-from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
+from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge, newest_objects
 
 _NOT_ENTERED = frozenset(map(id, (types.CodeType, types.ModuleType, types.FrameType)))
 _INSTANCES_LOOKED_INTO = 10_000  # of a class on the way, for other references than the one to their class
@@ -110,6 +112,10 @@ class _Search:
         self.result = Explored()
         self.known = KnownHolders()
         self.known_below_targets = False
+        self.wide: list[object] = []  # containers met forwards that are too wide to be entered
+        self.newest: Snapshot | None = None
+        self.newest_ids: set[int] = set()
+        self.tried_newest = False
         self.besides = references_of(no_holders)
         self.roots, self.barriers, self.own, self.budget, self.entry_rank = roots, barriers, own, budget, entry_rank
         self.targets = dict.fromkeys(map(id, targets))
@@ -130,9 +136,8 @@ class _Search:
         self.root_rank = {i: roots[position].rank for i, position in self.result.roots.items()}
         self.best_rank = min(self.root_rank.values(), default=0)
         self.untracked = [root.obj for root in roots if not gc.is_tracked(root.obj)]  # gc.get_referrers misses these
-        own.update(
-            map(id, (self.frontier, self.untracked, self.result.objects, self.result.blocked, self.known.objects))
-        )
+        own.update(map(id, (self.frontier, self.untracked, self.wide, self.result.objects, self.result.blocked)))
+        own.add(id(self.known.objects))
         self.result.objects.update((id(root.obj), root.obj) for root in roots)
         self.result.objects.update((id(target), target) for target in targets)
 
@@ -140,7 +145,7 @@ class _Search:
         """Read complete levels below the roots of the best rank, as far as the budget goes."""
         limit = self.budget.forward
         starts = [root.obj for root in self.roots if root.rank == self.best_rank] if limit else []
-        for edges, below in complete_levels(starts, limit, self._may_meet, self._may_enter):
+        for edges, below in complete_levels(starts, limit, self._may_meet, self._may_enter, self.wide):
             for holder, ids in edges:
                 self.known.add(holder, ids)
                 self._link(id(holder), ids)
@@ -152,7 +157,7 @@ class _Search:
         self.known_below_targets = True
         limit = min(self.budget.forward, _READ_BELOW_A_TARGET * len(self.targets))
         starts = [self.result.objects[i] for i in self.targets]
-        for edges, _ in complete_levels(starts, limit, self._may_be_read, self._may_be_read):
+        for edges, _ in complete_levels(starts, limit, self._may_be_read, self._may_be_read, []):
             for holder, ids in edges:
                 self.known.add(holder, ids, keep=True)
 
@@ -236,15 +241,62 @@ class _Search:
         return fresh
 
     def _by_counting(self, fresh: list[int]) -> None:
-        """Take those out of the frontier whose references are all known, and record the holders."""
-        explained = self.known.explained(self.frontier, self.besides)
+        """Take those out of the frontier whose references are all known, and record the holders.
+
+        What is known grows as needed: from what was read forwards, from below the targets, and from the newest objects
+        of the heap with the wide containers met forwards.
+        """
+        explained = self.known.explained(self.frontier, self.besides, Counter())
         if not all(explained) and not self.known_below_targets and self.budget.forward:
             self._below_targets()
-            explained = self.known.explained(self.frontier, self.besides)
-        for i in [id(node) for node, known in zip(self.frontier, explained, strict=True) if known]:
+            explained = self.known.explained(self.frontier, self.besides, Counter())
+        self._take_explained(explained, {}, fresh)
+        if self.frontier and self.snapshot is None and self._read_newest():
+            holders = self._new_or_wide_holders()
+            more = Counter(chain.from_iterable(children for _, children in holders.values()))
+            besides = self.besides.copy()
+            besides.update(filter(self.newest_ids.__contains__, map(id, self.frontier)))
+            self._take_explained(self.known.explained(self.frontier, besides, more), holders, fresh)
+
+    def _take_explained(
+        self, explained: list[bool], holders: Mapping[int, tuple[object, list[int]]], fresh: list[int]
+    ) -> None:
+        ids = set(compress(map(id, self.frontier), explained))
+        for i in ids:
             for holder in self.known.of(i):
                 self._record(holder, {i}, fresh)
-        self.frontier[:] = [node for node, known in zip(self.frontier, explained, strict=True) if not known]
+        for holder, children in holders.values():
+            children = ids.intersection(children)
+            if children:
+                self._record(holder, children, fresh)
+        self.frontier[:] = [node for node in self.frontier if id(node) not in ids]
+
+    def _new_or_wide_holders(self) -> dict[int, tuple[object, list[int]]]:
+        """Holders of the frontier by id, with the ids of what they hold, as often as they hold it; none of a crowd."""
+        assert self.newest is not None
+        at, found = self.newest.hits(list(map(id, self.frontier)))
+        if len(at) > _CROWD:
+            return {}
+        owners = self.newest.owners(at, found)
+        return {id(h): (h, ids) for h, ids in owners if id(h) not in self.own and not self.known.has_read(h)}
+
+    def _read_newest(self) -> bool:
+        """Read the newest objects of the heap and the wide containers met forwards; False if it cannot be done."""
+        if self.newest is None and self.budget.newest and not self.tried_newest and find_spec("numpy") is not None:
+            self.tried_newest = True
+            objects = newest_objects(self.budget.newest)
+            self.own.add(id(objects))
+            ids = set(map(id, objects))
+            objects += {id(holder): holder for holder in self.wide if id(holder) not in ids}.values()
+            with suppress(SnapshotTooLarge):
+                self.newest_ids = ids.union(map(id, self.wide))
+                self.newest = Snapshot(objects, self.budget.memory, self.deadline)
+        return self.newest is not None
+
+    def _forget_newest(self) -> None:
+        if self.newest is not None:
+            self.newest.close()
+            self.newest = None
 
     def _by_walk(self, frontier: list[object], fresh: list[int], classes: Set[int] = frozenset()) -> None:
         wanted = set(map(id, frontier))
@@ -273,25 +325,23 @@ class _Search:
         The others are put off until these are known not to lead to a good root: recording one takes as long as a walk
         takes for a hundred objects.
         """
-        some: list[object] = []
-        others: list[object] = []
+        self.put_off.append((crowd, wanted))
+        self.own.add(id(crowd))
+        some = [holder for holder in crowd if id(holder) in self.result.objects]
         lacking = dict.fromkeys(wanted, self.budget.width)
         stride = max(1, len(crowd) // self.budget.width)
         for holder in chain.from_iterable(crowd[k::stride] for k in range(stride)):
-            if id(holder) in self.result.objects:
+            if not lacking:
+                break
+            if id(holder) in self.own or id(type(holder)) in self.barriers:
+                continue
+            children = _held(holder, wanted).intersection(lacking)
+            if children:
                 some.append(holder)
-                continue
-            children = _held(holder, wanted).intersection(lacking) if lacking else ()
-            if not children or id(holder) in self.own or id(type(holder)) in self.barriers:
-                others.append(holder)
-                continue
-            some.append(holder)
             for child in children:
                 lacking[child] -= 1
                 if not lacking[child]:
                     del lacking[child]
-        self.put_off.append((others, wanted))
-        self.own.add(id(others))
         return some
 
     def _take_crowds(self) -> None:
@@ -343,8 +393,9 @@ class _Search:
 
     def _whole_heap(self) -> Snapshot | None:
         if self.snapshot is None:
+            self._forget_newest()
             try:
-                self.snapshot = Snapshot(self.budget.memory, self.deadline)
+                self.snapshot = Snapshot(gc.get_objects(), self.budget.memory, self.deadline)
             except SnapshotTooLarge:
                 self.result.unfinished = "The heap is too large to be searched within the budgets of time and memory."
                 return None
@@ -412,7 +463,10 @@ class _Search:
         self.frontier.clear()
         self.untracked.clear()
         self.arguments = ()
+        self.wide.clear()
         self.known.close()
+        if self.newest is not None:
+            self.newest.close()
         for holders, _ in self.put_off:
             holders.clear()
         if self.snapshot is not None:

@@ -54,12 +54,17 @@ class KnownHolders:
         """The kept holders of the object with this id."""
         return [self.objects[i] for i in self._holders.get(child, ())]
 
-    def explained(self, objects: list[object], besides: Counter[int]) -> list[bool]:
+    def has_read(self, holder: object) -> bool:
+        """Whether the references of this holder are counted."""
+        return id(holder) in self._read
+
+    def explained(self, objects: list[object], besides: Counter[int], more: Counter[int]) -> list[bool]:
         """For each object whether the holders read so far are all that it has.
 
         Args:
             objects: a list that refers to them once each; of the search itself one other dict may refer to them.
             besides: references from what is no holder, by id.
+            more: references from holders that have not been added, by id.
         """
         if not _counts_are_exact():
             return [False] * len(objects)
@@ -67,7 +72,7 @@ class KnownHolders:
         of_a_list = next(map(sys.getrefcount, [object()]))
         ids = list(map(id, objects))
         ours = [of_a_list + 1 + besides[i] + (i in self.objects) for i in ids]
-        known = [self._counts[i] for i in ids]
+        known = [self._counts[i] + more[i] for i in ids]
         return [0 < k == n - o for n, o, k in zip(counts, ours, known, strict=True)]
 
 
@@ -88,7 +93,11 @@ def references_of(holders: Iterable[object], most: int = 10_000) -> Counter[int]
 
 
 def complete_levels(
-    starts: Sequence[object], limit: int, keep: Callable[[object], bool], enter: Callable[[object], bool]
+    starts: Sequence[object],
+    limit: int,
+    keep: Callable[[object], bool],
+    enter: Callable[[object], bool],
+    left_out: list[object],
 ) -> Iterator[tuple[list[tuple[object, list[int]]], dict[int, object]]]:
     """What lies below some objects, level by level, as long as whole levels fit into the limit.
 
@@ -97,6 +106,7 @@ def complete_levels(
         limit: number of objects.
         keep: whether a child counts at all.
         enter: whether a child is read on the next level.
+        left_out: takes what was not read because it is wide.
 
     Yields:
         The references of a level, as holders with the ids of their children, and the objects met for the first time.
@@ -109,6 +119,7 @@ def complete_levels(
         for holder in level:
             referents = gc.get_referents(holder)
             if len(referents) > WIDE and id(holder) not in wide:
+                left_out.append(holder)
                 continue
             kind = type(holder)
             kept = [child for child in referents if child is not kind and keep(child)]

@@ -146,6 +146,7 @@ class Budget:
         memory: bytes that the snapshot of the heap's edges may take.
         nodes: holders that may be recorded.
         forward: objects visited from the namespace, and again from the targets.
+        newest: objects of the heap that are read first, of those tracked last: leaked things and their holders are new.
         passes: walks over the heap, in terms of a walk for a single object, before a snapshot is read for the rest.
         width: how many of a crowd of holders are followed first; and of one walk where there is no NumPy.
         patience: further levels after every target is reached from one of the user's roots, but not from the best.
@@ -156,7 +157,8 @@ class Budget:
     memory: int = 1 << 30
     nodes: int = 1_000_000
     forward: int = 10_000
-    passes: float = 2.5
+    newest: int = 20_000
+    passes: float = 1.5
     width: int = 48
     patience: int = 2
     extra: int = 1

@@ -32,17 +32,18 @@ class Snapshot:
     objects again.
     """
 
-    def __init__(self, memory: int, deadline: float) -> None:
-        """Read the heap.
+    def __init__(self, objects: list[object], memory: int, deadline: float) -> None:
+        """Read what the objects refer to.
 
         Args:
+            objects: all or part of the heap, each once; the list is the snapshot's from now on.
             memory: bytes that the arrays may take.
             deadline: `time.monotonic` time after which reading is given up.
 
         Raises:
             SnapshotTooLarge: either limit was met.
         """
-        self.objects: list[object] = gc.get_objects()
+        self.objects = objects
         self._ends: dict[int, np.ndarray | None] = {}
         try:
             self._read(memory, deadline)
@@ -147,3 +148,18 @@ class Snapshot:
             if children:
                 result.append((holder, list(children)))
         return result
+
+
+def newest_objects(number: int) -> list[object]:
+    """About so many of the objects that ``gc`` has tracked last, as far as its lists tell.
+
+    The young generations are new, and at the end of the oldest are those that joined it last. From CPython 3.14 on the
+    order may be another; it decides how soon holders are found, not which.
+    """
+    objects = gc.get_objects(generation=2)
+    del objects[:-number]
+    for generation in (1, 0):
+        young = gc.get_objects(generation=generation)
+        objects += young[:number]
+        young.clear()
+    return objects
