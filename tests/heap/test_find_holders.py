@@ -238,6 +238,18 @@ def test_the_time_budget_is_said_to_be_over() -> None:
     assert "0 s" in str(found.unfinished_reason)
 
 
+def test_nothing_is_called_invisible_where_the_search_did_not_finish() -> None:
+    np = pytest.importorskip("numpy")
+    thing = Thing()
+    record = np.zeros(1, dtype=[("field", object)])
+    record["field"][0] = thing
+    assert find_holders([thing], [notebook(record=record)]).invisible
+    found = find_holders([thing], [notebook(record=record, x=[[thing]])], budget=Budget(seconds=0, forward=0))
+    assert not found.finished
+    assert not found.invisible
+    assert found.paths == ((),)
+
+
 def test_the_memory_budget_is_said_to_be_over() -> None:
     thing = Thing()
     found = find_holders([thing], [notebook(x=[[[[[[thing]]]]]])], budget=Budget(memory=1000, forward=0))
@@ -291,6 +303,74 @@ def test_of_many_holders_the_one_that_leads_to_the_user_is_found() -> None:
     assert texts(paths)[0] == "mine.[0].[0].[0].[0].[0].value.[0]"
 
 
+def test_of_two_objects_with_a_crowd_between_them_both_are_found() -> None:
+    first, second = Thing(), Thing()
+    shared = [first]
+    crowd = [Tracer(shared) for _ in range(3000)]
+    lonely = Tracer([second])
+    roots = [notebook(mine=[[[crowd[:1500], lonely, crowd[1500:]]]])]
+    del crowd, lonely
+    for budget in (Budget(), Budget(forward=0, newest=0), Budget(forward=0, newest=0, passes=0)):
+        paths = find_holders([first, second], roots, budget=budget).paths
+        assert texts(paths[0])[0].endswith("].value.[0]")
+        assert texts(paths[1])[0] == "mine.[0].[0].[1].value.[0]"
+
+
+def test_a_root_in_a_crowd_comes_first() -> None:
+    thing = Thing()
+    shared = [thing]
+    crowd = [Tracer(shared) for _ in range(3000)]
+    namespace: dict[str, Any] = {"crowd": [crowd]}
+    library = Root({"shared": shared}, "lib", "module", 5)
+    user = Root({"shared": shared}, "", "namespace", 0)
+    paths = find_holders([thing], [library, user, Root(namespace, "other", "module", 5)]).paths[0]
+    assert texts(paths)[0] == "shared.[0]"
+    assert paths[0].root_name == ""
+
+
+@pytest.mark.parametrize("width", [10, 5000], ids=["narrow", "wide"])
+@pytest.mark.parametrize("newest", [0, 10, 20_000])
+def test_a_known_holder_does_not_hide_an_old_one(width: int, newest: int) -> None:
+    """Reference counts tell that something else holds it, wherever that is."""
+    thing = Thing()
+    old = [None] * width
+    old[5] = thing  # pyright: ignore
+    registry = [[old]]
+    filler = [[k] for k in range(3000)]
+    roots = [notebook(x=[thing], filler=[filler]), Root({"registry": registry}, "lib", "module", 0)]
+    del old
+    found = find_holders([thing], roots, budget=Budget(newest=newest))
+    assert texts(found.paths[0]) == ["x.[0]", "registry.[0].[0].[5]"]
+
+
+def test_the_same_container_holds_it_twice() -> None:
+    thing = Thing()
+    twice = [thing, thing]
+    other = ([[thing]],)
+    roots = [notebook(x=twice), Root({"other": other}, "lib", "module", 0)]
+    assert texts(find_holders([thing], roots).paths[0]) == ["x.[0]", "other.[0].[0].[0]"]
+
+
+def test_things_near_the_namespace_need_no_walk_over_the_heap() -> None:
+    found = find_holders(things := [Thing()], [notebook(x=things[0], y=[[things[0]]])])
+    assert texts(found.paths[0]) == ["x", "y.[0].[0]"]
+    assert found.passes == 0
+
+
+def test_things_that_hold_each_other_need_no_walk_over_the_heap() -> None:
+    trace = Thing()
+    tracers = [Tracer(trace) for _ in range(50)]
+    trace.equations = [[tracer] for tracer in tracers]
+    targets = [*tracers, trace]
+    roots = [notebook(kept=tracers[3])]
+    tracers.clear()
+    del trace
+    found = find_holders(targets, roots, barriers=[Tracer], budget=Budget(newest=0))
+    assert texts(found.paths[3])[0] == "kept"
+    assert all(path == () for k, path in enumerate(found.paths) if k != 3)
+    assert found.passes == 0
+
+
 def test_instances_are_not_searched_for_a_class_that_is_held_otherwise() -> None:
     class Registry:
         seen = (Thing(),)
@@ -329,7 +409,11 @@ def test_the_fast_way_to_ids_is_used_where_it_can_be() -> None:
 # leaving nothing, reporting nothing of its own
 
 
-@pytest.mark.parametrize("budget", [Budget(), Budget(forward=0, passes=0), Budget(seconds=0)], ids=str)
+@pytest.mark.parametrize(
+    "budget",
+    [Budget(), Budget(forward=0, passes=0), Budget(forward=0, newest=0), Budget(seconds=0), Budget(memory=1000)],
+    ids=str,
+)
 def test_nothing_is_held_afterwards(budget: Budget) -> None:
     class Collected:
         pass
@@ -357,7 +441,9 @@ def test_nothing_is_held_afterwards(budget: Budget) -> None:
 
 def test_the_search_reports_nothing_of_its_own() -> None:
     """What is held by a function's variable only has no holder at all, however it is searched for."""
-    for budget in (Budget(), Budget(forward=0), Budget(forward=0, passes=0), Budget(forward=0, passes=100)):
+    budgets = [Budget(newest=newest) for newest in (0, 20_000)]
+    budgets += [Budget(forward=0, newest=newest, passes=passes) for newest in (0, 20_000) for passes in (0, 1.5, 100)]
+    for budget in budgets:
         things = [Thing() for _ in range(70)]
         found = find_holders(things, [notebook(x=1), *module_roots()], budget=budget)
         assert found.paths == ((),) * 70

@@ -16,8 +16,11 @@ BUDGETS = {
     "as shipped": Budget(),
     "backwards only": Budget(forward=0),
     "a short way forwards": Budget(forward=25),
-    "snapshot only": Budget(forward=0, passes=0),
-    "snapshot after two levels": Budget(forward=10, passes=2),
+    "walks only": Budget(forward=0, newest=0, passes=1000),
+    "snapshot only": Budget(forward=0, newest=0, passes=0),
+    "snapshot after two levels": Budget(forward=10, newest=0, passes=2),
+    "a part of the heap is new": Budget(forward=25, newest=40),
+    "nothing forwards, a part is new": Budget(forward=0, newest=15, passes=4),
 }
 GRAPHS_PER_BUDGET = 50
 
@@ -134,6 +137,20 @@ def test_roots_and_lengths_agree_with_brute_force(name: str) -> None:
             assert any(p.root_name in names and p.hops == hops for p in paths if p.root_rank == rank)
             assert all(path.complete for path in paths)
     assert compared > GRAPHS_PER_BUDGET
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_no_holder_is_hidden_by_another(name: str) -> None:
+    """A root that alone would be found is found beside others of its rank, be the search as short as it may."""
+    for seed in range(15):
+        rng = random.Random(f"beside {name} {seed}")
+        thing = Node()
+        namespaces: list[dict[str, object]] = [{f"v{k}": [thing]} for k in range(3)]
+        padding = [[k] for k in range(rng.randint(0, 60))]
+        namespaces[rng.randrange(3)]["v"] = thing
+        roots = [Root(namespace, f"root{k}", "module", 5) for k, namespace in enumerate(namespaces)]
+        found = find_holders([thing], roots, budget=BUDGETS[name], skip=[namespaces, padding], per_target=5)
+        assert {path.root_name for path in found.paths[0]} == {"root0", "root1", "root2"}
 
 
 def test_every_path_is_real() -> None:
