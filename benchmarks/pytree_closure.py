@@ -28,8 +28,12 @@ def make(arrays: list[Any]) -> Callable[[Any], Any]:
     """A function that captures each array in a cell of its own, through one more function."""
     function: Callable[[Any], Any] = jnp.tanh
     for array in arrays:
-        function = (lambda inner, array: lambda x: inner(x * array))(function, array)
+        function = _scaled(function, array)
     return function
+
+
+def _scaled(inner: Callable[[Any], Any], array: Any) -> Callable[[Any], Any]:
+    return lambda x: inner(x * array)
 
 
 def seconds(action: Callable[[], Any], repeat: int) -> float:

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from jaxleak_magic.pytree_closure import PytreeClosure as PytreeClosure
     from jaxleak_magic.report import LeakReport as LeakReport
 
-__all__ = ["LeakError", "LeakReport", "PytreeClosure", "load_ipython_extension", "unload_ipython_extension", "why_alive"]
+__all__ = [
+    "LeakError",
+    "LeakReport",
+    "PytreeClosure",
+    "load_ipython_extension",
+    "unload_ipython_extension",
+    "why_alive",
+]
 __version__ = "0.1.0"
 
 _LAZY = {

@@ -12,6 +12,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodT
 from typing import Any, cast
 
 import jax
+import jax.core
 import numpy as np
 
 
@@ -454,8 +455,8 @@ class _Survey:
             inner.node(wrapped, where)
             if inner.leaves:
                 raise TypeError(
-                    f"{where} is a transformed function ({_kind(value)}) that captured arrays: transform it where it is "
-                    "called, or make the function inside a PytreeClosure"
+                    f"{where} is a transformed function ({_kind(value)}) that captured arrays: transform it where it "
+                    "is called, or make the function inside a PytreeClosure"
                 )
         if _holds_arrays(value):
             raise TypeError(

@@ -34,11 +34,21 @@ def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ..
     return propose_fixes(leak, [source], source)
 
 
+def refusal_of(rule: Rule, example: Example) -> Fix:
+    """What a rule alone says to its example."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxleak_magic.rewrite.proposing.all_rules", lambda: (rule,))
+        (fix,) = fixes_for(example, example.before)
+    return fix
+
+
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=NAMES)
 def test_example(rule: Rule, example: Example):
     (fix,) = fixes_for(example, example.before)
     if example.after is None:
         assert example.refusal is not None
+        if fix.refusal is None and fix.id != rule.id:  # another rule knows a way
+            fix = refusal_of(rule, example)
         assert fix.refusal is not None
         assert example.refusal in fix.refusal
         assert (fix.source, fix.diff, fix.edits, fix.checked) == (None, None, (), None)

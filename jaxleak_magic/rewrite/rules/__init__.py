@@ -70,9 +70,11 @@ class Rule:
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried."""
     from jaxleak_magic.rewrite.rules import (
+        inject_hyperparams,
         lift_closure_to_argument,
         make_pytree_child,
         nondiff_argument,
+        remove_memo,
         return_instead_of_write,
         setting_to_argument,
         thread_state,
@@ -82,11 +84,13 @@ def all_rules() -> tuple[Rule, ...]:
 
     return (
         make_pytree_child.RULE,
+        inject_hyperparams.RULE,
         use_partial.RULE,
         lift_closure_to_argument.RULE,
         nondiff_argument.RULE,
         setting_to_argument.RULE,
         use_library_transform.RULE,
+        remove_memo.RULE,
         return_instead_of_write.RULE,
         thread_state.RULE,
     )
