@@ -206,7 +206,8 @@ def _describe(
     variable = _variable(name, storage, path.steps)
     if passed is not None and not closures and name not in ("pytree_static_field", "rng_state"):
         variable = passed[0]
-    variable = variable or _jax.argument_name(best.tracer) or None
+    if variable is None and traced is not None:
+        variable = _jax.argument_name(best.tracer) or None
     check_at = None
     if earlier:
         story = earlier_story(path.steps, storage, created, is_argument, places, checked_file)
