@@ -124,6 +124,20 @@ def delete_statement(text: Text, statement: ast.stmt) -> TextEdit:
     return TextEdit(start - len(indent), line_end.end(), 0, "")
 
 
+def add_after_statement(text: Text, statement: ast.stmt, line: str) -> TextEdit:
+    """Put a line of code below a statement, with its indentation.
+
+    Raises:
+        Unreadable: where other code stands on its lines.
+    """
+    start, stop = text.start(statement), text.stop(statement)
+    indent = text.indent_of_line(start)
+    rest = re.compile(r"[ \t]*(?:#[^\r\n]*)?(?=[\r\n]|$)").match(text.masked, stop)
+    if indent is None or rest is None:
+        raise Unreadable("A line has to be added where several statements share one.")
+    return TextEdit(rest.end(), rest.end(), 0, text.newline + indent + line)
+
+
 # -- positions -------------------------------------------------------------------------------------------------------
 
 
