@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jaxleak_magic.diagnose.model import ErrorInfo, Leak, Note, Outcome, Report
+from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Leak, Note, Outcome, Report
 from jaxleak_magic.errors import LeakError
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class LeakReport:
     def notes(self) -> tuple[Note, ...]:
         """What is no leak and still surprises."""
         return self.report.notes
+
+    @property
+    def checked(self) -> Checked:
+        """What was really done, and in words what could not be seen."""
+        return self.report.checked
 
     @property
     def graph(self) -> graphviz.Digraph:
