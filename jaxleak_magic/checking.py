@@ -135,6 +135,7 @@ class CheckedRun:
             source = None if self.checked_file is None else self.sources.get(self.checked_file)
             if self.options.fixes and source is not None:
                 leaks = self._with_fixes(leaks, source)
+                notes, info = self._with_other_fixes(notes, info, source)
             elapsed = Elapsed(self._run_seconds, 0.0, explained - begun, time.perf_counter() - explained)
             return self._report(check, leaks, info, notes, elapsed, source)
         finally:
@@ -209,6 +210,23 @@ class CheckedRun:
         except Exception as fault:  # a rewrite is worth less than the report
             self._faults.append(f"Rewrites could not be proposed: {type(fault).__name__} inside jaxleak-magic.")
             return leaks
+
+    def _with_other_fixes(
+        self, notes: tuple[Note, ...], info: ErrorInfo | None, source: SourceText
+    ) -> tuple[tuple[Note, ...], ErrorInfo | None]:
+        if not notes and info is None:
+            return notes, info
+        from jaxleak_magic.rewrite import propose_error_fixes, propose_note_fixes
+
+        texts = self._texts()
+        try:
+            with_fixes = tuple(dataclasses.replace(n, fixes=propose_note_fixes(n, texts, source)) for n in notes)
+            if info is not None and not info.fixes:
+                info = dataclasses.replace(info, fixes=propose_error_fixes(info, texts, source))
+            return with_fixes, info
+        except Exception as fault:  # a rewrite is worth less than the report
+            self._faults.append(f"Rewrites could not be proposed: {type(fault).__name__} inside jaxleak-magic.")
+            return notes, info
 
     def explain(self, error: BaseException) -> Report | None:
         """The report of an exception of an unchecked run from its frames and what is alive; nothing is run.

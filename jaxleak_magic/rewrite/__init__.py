@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxleak_magic.diagnose.model import Fix, Leak, SourceText
+from jaxleak_magic.diagnose.model import ErrorInfo, Fix, Leak, Note, SourceText
 
-__all__ = ["propose_fixes"]
+__all__ = ["propose_error_fixes", "propose_fixes", "propose_note_fixes"]
 
 
 def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
@@ -24,3 +24,17 @@ def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText
     from jaxleak_magic.rewrite.proposing import propose
 
     return propose(leak, sources, checked)
+
+
+def propose_note_fixes(note: Note, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
+    """Rewrites for a note: a number that is counted while tracing goes in and comes out. Arguments as above."""
+    from jaxleak_magic.rewrite.proposing_for_notes import for_note
+
+    return for_note(note, sources, checked)
+
+
+def propose_error_fixes(error: ErrorInfo, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
+    """Rewrites for an error: branches that disagree become alike. Arguments as above."""
+    from jaxleak_magic.rewrite.proposing_for_notes import for_error
+
+    return for_error(error, sources, checked)

@@ -43,14 +43,15 @@ def _propose(rule: Rule, case: Case, checked: SourceText) -> Fix | None:
             return None
         title, draft = proposed
         check(case.program, draft, (*case.variables, *draft.variables))
-        return _fix(rule.id, title, case.program, draft, checked)
+        return fix_of(rule.id, title, case.program, draft, checked)
     except RecursionError:
         return None
     except (Refused, Unreadable) as reason:
         return Fix(rule.id, rule.title(case), refusal=str(reason))
 
 
-def _fix(identity: str, title: str, program: Program, draft: Draft, checked: SourceText) -> Fix:
+def fix_of(identity: str, title: str, program: Program, draft: Draft, checked: SourceText) -> Fix:
+    """The offered fix that a draft makes, with the new text and the diff of each text that changes."""
     edits: list[Edit] = []
     for text in program.texts:
         if draft.edits.get(text):

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from functools import lru_cache
 
-from jaxleak_magic.diagnose.model import Place
+from jaxleak_magic.diagnose.model import Place, SourceText
 from jaxleak_magic.rewrite.call_paths import CallPaths
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.flow import function_name
@@ -56,6 +56,11 @@ def text_at(program: Program, place: Place | None) -> Text | None:
         if (source.file == place.file) if place.cell is None else (source.cell == place.cell):
             return text
     return None
+
+
+def text_at_source(program: Program, source: SourceText) -> Text | None:
+    """The text of a cell or file."""
+    return next((t for t in program.texts if (t.source.cell, t.source.file) == (source.cell, source.file)), None)
 
 
 def write_of(case: Case) -> Write | None:

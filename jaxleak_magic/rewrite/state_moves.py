@@ -126,8 +126,9 @@ def _names(program: Program, node: ast.AST, function: FunctionNode, skip: ast.AS
     left_out = set(ast.walk(skip)) if skip is not None else set[ast.AST]()
     own = program.own_scope[function]
     for each in ast.walk(node):
-        is_read = isinstance(each, ast.Name) and each not in left_out and isinstance(each.ctx, ast.Load)
-        if is_read and program.owner(each) is own:
+        if not isinstance(each, ast.Name) or each in left_out or not isinstance(each.ctx, ast.Load):
+            continue
+        if program.owner(each) is own:
             yield each.id
 
 

@@ -1,0 +1,81 @@
+"""Numbers that a function counts outside of itself while it is traced: they go in and come out as arrays."""
+
+from __future__ import annotations
+
+import ast
+
+from jaxleak_magic.rewrite.flow import function_name
+from jaxleak_magic.rewrite.lift import Draft
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.refusing import Refused, short_text
+from jaxleak_magic.rewrite.state_case import is_memo, thread
+from jaxleak_magic.rewrite.state_units import StateUnits
+from jaxleak_magic.rewrite.state_writes import write_at
+from jaxleak_magic.rewrite.states import State, state_at
+from jaxleak_magic.rewrite.texts import Text
+
+
+def thread_plain_state(program: Program, text: Text, line: int) -> tuple[str, Draft] | None:
+    """The threading of a number that is written on a line; None where something else is written there.
+
+    Raises:
+        Refused: where the number could not be an array, or the meaning would not certainly stay.
+    """
+    write = write_at(program, line, text)
+    if write is None or write.is_call or is_memo(program, write):
+        return None
+    state = state_at(program, write.target, write.function)
+    if state is None or not _starts_as_number(program, state):
+        return None
+    units = StateUnits(program, [(write.function, state)])
+    for function in units.units:
+        for access in units.accesses_in(function, units_state(units, function)):
+            _check_use(program, access.node, function_name(program, function))
+    threaded = thread(program, [(write, frozenset(), True)])
+    return threaded.title, threaded.draft
+
+
+def units_state(units: StateUnits, function: ast.AST) -> State:
+    """The one state that goes through a function."""
+    unit = units.units[function]  # type: ignore[index]
+    return next(iter([*unit.gives, *unit.needs]))
+
+
+def _starts_as_number(program: Program, state: State) -> bool:
+    """Whether a state is first bound to a number."""
+    values: list[ast.expr | None] = []
+    if not state.path:
+        sites = [s for s in program.sites(state.owner, state.root) if s.kind != "augmented"]
+        values = [program.assigned_value(site) for site in sites]
+        values = values[:1] if values else []
+    elif isinstance(state.owner.node, ast.ClassDef):
+        for node in ast.walk(state.owner.node):
+            match node:
+                case ast.Assign(targets=[ast.Attribute(attr=name) | ast.Name(id=name)], value=value):
+                    if name == state.path[1:]:
+                        values.append(value)
+                        break
+                case _:
+                    pass
+    return bool(values) and all(
+        isinstance(v, ast.Constant) and isinstance(v.value, int | float) and not isinstance(v.value, bool)
+        for v in values
+    )
+
+
+def _check_use(program: Program, node: ast.expr, name: str) -> None:
+    """An array is no Python number: it decides no branch, counts no loop, indexes no list and prints as a tracer."""
+    current: ast.AST = node
+    while not isinstance(current, ast.stmt):
+        above = program.parent[current]
+        plain = isinstance(above, ast.BinOp | ast.UnaryOp | ast.Tuple | ast.keyword | ast.Compare)
+        if isinstance(above, ast.Call):
+            plain = (program.qualified(above.func) or "").startswith("jax.") and current is not above.func
+        if isinstance(above, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return):
+            plain = True
+        if not plain:
+            raise Refused(
+                f"`{short_text(program, node)}` is used as a Python number in `{name}` (line {node.lineno}). It is "
+                "written once a compilation; count outside of the compiled function instead."
+            )
+        current = above
