@@ -51,8 +51,10 @@ const replaceAll = (cells, edits, from, to) => {
 };
 
 // Run the changed cells and the report's own, from top to bottom, as the user's own key does: each gets the focus, and
-// the front end is asked for its command by the attribute that it listens to. False where one is not on the page.
-const runAll = (cells, edits, uid, home) => {
+// the front end is asked for its command by the attribute that it listens to in outputs that it trusts, as it does one
+// that was made in this session. False where a cell is not on the page.
+const runAll = (cells, edits, uid, report) => {
+  const home = report.closest(".jp-Cell");
   const shown = [...(home?.closest(".jp-Notebook")?.querySelectorAll(".jp-Cell") ?? [])];
   if (shown.length !== cells.length) return false;
   const wanted = shown.filter((_, i) => edits.some((edit) => edit.cell_id === cells[i].getId()) || holds(cells[i], uid));
@@ -60,7 +62,7 @@ const runAll = (cells, edits, uid, home) => {
   for (const cell of wanted) {
     cell.querySelector(".cm-content")?.focus();
     const run = make("i", "", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" });
-    document.body.append(run);
+    report.append(run);
     run.click();
     run.remove();
   }
@@ -112,9 +114,9 @@ export default {
       };
       const rerun = async () => {
         const home = slot.closest(".jp-Cell");
-        const asked = runAll(await cellsOf(model), fix.edits, uid, home);
+        const asked = runAll(await cellsOf(model), fix.edits, uid, slot.closest(root));
         if (asked) await wait(ANSWER_MS);
-        const runs = !slot.isConnected || home.querySelector(".jp-InputPrompt")?.textContent.includes("*");
+        const runs = !slot.isConnected || home?.querySelector(".jp-InputPrompt")?.textContent.includes("*");
         if (!asked || !runs) say("Not run: please run the changed cells yourself.");
       };
       const redraw = () => {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxleak_magic.diagnose.model import Report
-from jaxleak_magic.show.live import live_fixes, live_nodes, script
+from jaxleak_magic.show.live import live_fixes, live_nodes, packed_script
 
 Applied = Callable[[frozenset[int]], None]
 
@@ -58,7 +58,7 @@ def _bridge_class() -> type[Any]:
             applied: numbers of the fixes that are applied now.
         """
 
-        _esm = script("bridge.js")
+        _esm = packed_script("bridge.js")
         uid = traitlets.Unicode().tag(sync=True)
         own_id = traitlets.Unicode().tag(sync=True)
         fixes = traitlets.List().tag(sync=True)

@@ -26,7 +26,7 @@ CHAINS_DRAWN = 4
 _FONT = "Helvetica,Arial,sans-serif"
 _INK, _MUTED, _RED = "#1f2328", "#59636e", "#b3261e"
 _LOOKS: dict[str, dict[str, str]] = {
-    "user": {"shape": "box", "style": "rounded,filled", "fillcolor": "#f5f7f9", "color": "#8c959f"},
+    "user": {"shape": "box", "style": "rounded,filled", "fillcolor": "#f5f7f9", "color": "#7d868f"},
     "lib": {"shape": "box", "style": "dashed,filled", "fillcolor": "#eef3fb", "color": "#4a6da7"},
     "cache": {"shape": "cylinder", "style": "filled", "fillcolor": "#f3eefb", "color": "#7a5ea8"},
     "value": {
@@ -131,20 +131,21 @@ def compact(svg: str) -> str:
     """An SVG of `render_svg` for an ``<img>``, where nobody sees tooltips and ids: about half as long.
 
     Lengths are rounded to whole points but for those of arrow heads, and what all texts share is said once. Of the
-    groups only those of the nodes stay, each with its id of `build_graph` as its class.
+    groups only those of the nodes stay, each with its id of `build_graph` as its class, and the ground is left out.
     """
     svg = re.sub(r'<g id="a_[^"]*">\s*<a\b[^>]*>|</a>\s*</g>', "", svg)
     svg = re.sub(r'<g id="(n\d+)" class="node">(.*?)</g>', r'<node class="\1">\2</node>', svg, flags=re.DOTALL)
     svg = re.sub(r' (?:xml:space="preserve"|id="[^"]*"|class="(?:graph|edge)"|xmlns:xlink="[^"]*")', "", svg)
     svg = re.sub(r"</?g>\s*", "", svg).replace("</svg>", "</g></svg>")
     svg = re.sub(r"(?<=<)node(?= )|(?<=</)node(?=>)", "g", svg)
+    svg = re.sub(r'<polygon fill="#ffffff" stroke="transparent"[^>]*/>\s*', "", svg)  # the ground
     svg = _BOX.sub(_rectangle, svg)
     svg = re.sub(r'(?<= (?:d|x|y)=")[^"]*|(?<= (?:cx|cy|rx|ry)=")[^"]*', lambda m: _rounded(m[0], 0), svg)
-    svg = re.sub(r'(?<= points=")[^"]*', lambda m: _rounded(m[0], 1), svg)
+    svg = re.sub(r'(?<= points=")([^" ]*)([^"]*?)(?: \1)?(?=")', lambda m: _rounded(m[1] + m[2], 1), svg)
     svg = svg.replace(' text-anchor="middle"', "").replace(' font-size="11.00"', "").replace(f' fill="{_INK}"', "")
     shared = f' text-anchor="middle" font-family="{_FONT}" font-size="11"'
     svg = svg.replace(f' font-family="{_FONT}"', "").replace("<svg", "<svg" + shared, 1)
-    return re.sub(r"\s*\n\s*", "\n", svg).strip()
+    return re.sub(r"\s*\n\s*", "", re.sub(r"\s+(?=viewBox)", " ", svg)).strip()
 
 
 # Graphviz draws a box with round corners as a path: to its left, down, right and up, each corner as a curve.
@@ -178,7 +179,7 @@ class _Drawing:
             title = name(leak.variable or "the value")
             facts = [name(leak.tracer.type), name(words.value(leak))]
             if leak.created:
-                facts.append(f"made on {words.where(leak.created, self.report)}")
+                facts.append(f"made {words.on(words.where(leak.created, self.report))}")
             value = self.new(title, words.value(leak), "value", _tooltip(leak), facts)
             for chain in leak.chains[:CHAINS_DRAWN]:
                 path = steps(chain, self.report)
@@ -198,9 +199,7 @@ class _Drawing:
             self.nodes[step.key] = node
         return node
 
-    def new(
-        self, title: str, detail: str, look: str, tooltip: str, facts: list[str], *, root: bool = False
-    ) -> str:
+    def new(self, title: str, detail: str, look: str, tooltip: str, facts: list[str], *, root: bool = False) -> str:
         self.facts.append((title, " · ".join(text for text in facts if text)))
         node = f"n{len(self.facts)}"
         more = {"peripheries": "2"} if root else {}

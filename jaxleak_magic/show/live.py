@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import base64
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,31 @@ from jaxleak_magic.show import words
 from jaxleak_magic.show.fixes import offered_fixes
 
 
-_QUOTED = re.compile(r"""("(?:[^"\\\n]|\\.)*"|`[^`\n]*`|/\^[^/\n]*/i)""")
-
-
 def script(file: str) -> str:
-    """The module of a script in this room, with the pieces it uses in front; without comments and blanks, to be short.
+    """The text of a script in this room, with the pieces that it uses in front: one module, without its comments.
 
-    The scripts keep to this: a comment has its line for itself, no text runs over several lines, every statement ends
-    with a semicolon or a brace.
+    The scripts keep to this: a comment has its line for itself, and no text runs over several lines.
     """
     folder = Path(__file__).parent
     texts = [(folder / name).read_text(encoding="utf-8") for name in ("buttons.js", "exploring.js", file)]
-    lines = "\n".join(line for line in "\n".join(texts).split("\n") if not line.strip().startswith("//"))
-    parts = _QUOTED.split(lines)
-    parts[::2] = [re.sub(r"\s*([=<>?:;,{}()\[\]+*&|!])\s*", r"\1", re.sub(r"\s+", " ", part)) for part in parts[::2]]
-    return "".join(parts).strip()
+    return "\n".join(line for line in "\n".join(texts).split("\n") if line and not line.lstrip().startswith("//"))
+
+
+_LOADER = """\
+const packed = Uint8Array.from(atob("DATA"), (c) => c.charCodeAt(0));
+const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+const source = new Blob([await new Response(stream).text()], { type: "text/javascript" });
+const url = URL.createObjectURL(source);
+const module = await import(url);
+URL.revokeObjectURL(url);
+export default module.default;
+"""
+
+
+def packed_script(file: str) -> str:
+    """The module of `script`, compressed, as a module that unpacks it: a widget sends it with each report."""
+    data = gzip.compress(script(file).encode(), mtime=0)
+    return _LOADER.replace("DATA", base64.b64encode(data).decode("ascii"))
 
 
 def live_fixes(report: Report) -> list[dict[str, Any]]:

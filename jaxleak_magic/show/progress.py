@@ -16,6 +16,9 @@ QUIET_S = 1.0
 EVERY_S = 0.5
 """Seconds between two updates."""
 
+GONE = {"text/plain": "", "text/html": ""}
+"""An output that takes no room (JupyterLab 4.6, Notebook 7.6) and that exporters know how to show, unlike ``{}``."""
+
 Publish = Callable[[dict[str, str]], None]
 
 
@@ -24,7 +27,7 @@ class StatusLine:
 
     Args:
         show: displays a bundle where the running cell's outputs appear.
-        update: puts another bundle in its place; an empty one takes it away.
+        update: puts another bundle in its place.
         traces: how many traces were seen up to now.
     """
 
@@ -55,7 +58,7 @@ class StatusLine:
             self._show(self._line())
             while not self._ended.wait(EVERY_S):
                 self._update(self._line())
-            self._update({})
+            self._update(GONE)
         except Exception:  # The line is worth less than the cell: without it there is only no line.
             return
 

@@ -7,7 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from jaxleak_magic.diagnose.model import Report
-from jaxleak_magic.show.live import live_fixes, live_nodes, script
+from jaxleak_magic.show.live import live_fixes, live_nodes, packed_script
 
 if TYPE_CHECKING:
     from ipywidgets import DOMWidget
@@ -40,7 +40,7 @@ def _widget_class() -> type[Any]:
             nodes: what `live.live_nodes` gives, for the graph.
         """
 
-        _esm = script("widget.js")
+        _esm = packed_script("widget.js")
         html = traitlets.Unicode().tag(sync=True)
         fixes = traitlets.List().tag(sync=True)
         nodes = traitlets.List().tag(sync=True)

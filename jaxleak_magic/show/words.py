@@ -176,7 +176,13 @@ def holder_facts(link: Link, report: Report) -> list[str]:
     kind = "global variable" if link.kind == "global" and link.name else f"type {name(link.type)}"
     owner = {"user": "", "library": "of a library", "jax": "of JAX", "python": "of Python", "ipython": "of IPython"}
     place = where(link.place, report) or (f"line {link.line}" if link.line is not None else "")
-    return [text for text in (kind, owner.get(link.owner, ""), f"defined on {place}" if place else "") if text]
+    defined = f"defined {on(place)}" if place else ""
+    return [text for text in (kind, owner.get(link.owner, ""), defined) if text]
+
+
+def on(place: str) -> str:
+    """``on line 20``, ``in In [2], line 5``: what `where` gives, after a verb."""
+    return f"{'on' if place.startswith('line ') else 'in'} {place}"
 
 
 def headline(report: Report) -> str:

@@ -572,6 +572,23 @@ def hostile() -> Report:
     )
 
 
+def with_text_everywhere(sample: Report, text: str) -> Report:
+    """The sample with every text of the user's or of a library replaced by ``text``."""
+
+    def change(value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(change(v) for v in value)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            kept = {"kind", "owner", "verdict", "checked", "refusal"} if not isinstance(value, Report) else {"file"}
+            return dataclasses.replace(
+                value,
+                **{f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in kept},
+            )
+        return text if isinstance(value, str) else value
+
+    return change(sample)  # type: ignore[return-value]
+
+
 SAMPLES = {
     f.__name__: f
     for f in (

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sample_reports import SAMPLES, clean, library_cache, one_leak, two_leaks
+from hostile_texts import hostile_texts
+from sample_reports import SAMPLES, clean, library_cache, one_leak, two_leaks, with_text_everywhere
 
 from jaxleak_magic.show import graph as graph_module
 from jaxleak_magic.show.graph import build_graph, graph_svg, render_svg
@@ -82,6 +83,18 @@ def test_any_label_comes_out_of_dot_as_it_went_in(text: str) -> None:
     graph_svg(report)
 
 
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz's dot")
+@given(hostile_texts)
+@settings(max_examples=20, deadline=None)
+def test_no_text_adds_a_node_or_a_link_to_the_graph(text: str) -> None:
+    svg = render_svg(build_graph(with_text_everywhere(one_leak(), text)).source)
+    assert svg is not None
+    tree = ElementTree.fromstring(svg)
+    assert sum(element.get("class") == "node" for element in tree.iter()) == 4
+    for element in tree.iter():
+        assert not {key for key in element.attrib if key.endswith("href") or key.startswith("on")}
+
+
 def test_hostile_names_are_text_in_the_picture() -> None:
     svg = graph_svg(SAMPLES["hostile"]())
     assert svg is not None
@@ -94,6 +107,7 @@ def test_hostile_names_are_text_in_the_picture() -> None:
         "ellipse",
         "text",
         "polyline",
+        "rect",
     }
     assert any(t.startswith("</script><script>") for t in _texts(svg))
     build_graph(SAMPLES["hostile"]()).source.encode()

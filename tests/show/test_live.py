@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +22,9 @@ from jaxleak_magic.diagnose.model import CellRef, Report, SourceText
 from jaxleak_magic.report import LeakReport
 from jaxleak_magic.show import live
 from jaxleak_magic.show.bridge import attach_bridge
-from jaxleak_magic.show.bundle import mimebundle
-from jaxleak_magic.show.live import live_fixes, script
+from jaxleak_magic.show.bundle import ReportOutput, mimebundle
+from jaxleak_magic.show.graph import graph_svg
+from jaxleak_magic.show.live import live_fixes, live_nodes, packed_script, script
 
 
 @pytest.fixture(autouse=True)
@@ -84,22 +88,45 @@ def test_the_widget_is_one_model_with_the_static_html() -> None:
 
 
 def test_the_bridge_updates_the_output_when_a_fix_was_applied() -> None:
-    shown: list[dict[str, str]] = []
+    shown: list[frozenset[int]] = []
     bridge = attach_bridge(one_leak(), "abc", shown.append)
     assert bridge.own_id == bridge.model_id
     bridge._handle_custom_msg({"kind": "apply", "fix": 1, "ok": False, "reason": "edited"}, [])
     assert shown == []
     bridge.applied = [1]
     bridge._handle_custom_msg({"kind": "apply", "fix": 1, "ok": True, "reason": None}, [])
-    assert "Applied. Run the cell again" in shown[0]["text/html"]
-    assert 'data-jaxleak="abc"' in shown[0]["text/html"]
     bridge._handle_custom_msg("nonsense", [])
-    assert len(shown) == 1
+    assert shown == [{1}]
+    output = ReportOutput(one_leak(), "abc", applied=shown[0])
+    assert "Applied. Run the cell again" in output.bundle()["text/html"]
+    assert 'data-jaxleak="abc"' in output.bundle()["text/html"]
 
 
-def test_no_bridge_where_there_is_nothing_to_apply() -> None:
+def test_no_bridge_where_there_is_nothing_to_apply_or_to_ask() -> None:
     assert attach_bridge(clean(), "abc") is None
     assert attach_bridge(SAMPLES["refused_only"](), "abc") is None
+
+
+def test_each_node_of_the_graph_has_its_facts() -> None:
+    nodes = dict(live_nodes(two_leaks()))
+    assert nodes["net"] == "global variable · defined on line 18"
+    assert nodes["Net"] == "type Net · defined on line 8"
+    assert nodes["h"] == "LinearizeTracer · float32[4] · made on line 13"
+    svg = graph_svg(two_leaks())
+    assert svg
+    assert re.findall(r'class="n(\d+)"', svg) == [str(n) for n in range(1, len(live_nodes(two_leaks())) + 1)]
+
+
+def test_a_report_says_what_became_of_the_last_check() -> None:
+    def said(report: Report, before: int | None) -> list[str]:
+        bundle = ReportOutput(report, "abc", before).bundle()
+        return [kind for kind, text in bundle.items() if "Was " in text]
+
+    assert said(clean(), 1) == ["text/plain", "text/html"]
+    assert "Was 1 leak, now clean." in ReportOutput(clean(), "abc", 1).bundle()["text/plain"]
+    assert "Was 1 leak, now no leak." in ReportOutput(SAMPLES["error_only"](), "abc", 1).bundle()["text/plain"]
+    assert "Was 3 leaks, now 2 leaks." in ReportOutput(two_leaks(), "abc", 3).bundle()["text/html"]
+    assert said(clean(), None) == said(clean(), 0) == said(two_leaks(), 2) == []
 
 
 def test_a_bridge_and_its_report_stay_under_30_kB() -> None:
@@ -111,11 +138,19 @@ def test_a_bridge_and_its_report_stay_under_30_kB() -> None:
 
 
 @pytest.mark.parametrize("file", ["widget.js", "bridge.js"])
-def test_a_script_loses_only_comments_and_indents(file: str) -> None:
+def test_a_script_loses_only_its_comments(file: str) -> None:
     folder = Path(live.__file__).parent
-    for name in ("buttons.js", file):
+    for name in ("buttons.js", "exploring.js", file):
         text = (folder / name).read_text(encoding="utf-8")
         assert "/*" not in text
         assert not [line for line in text.split("\n") if line.count("`") % 2]
     assert script(file).count("export default") == 1
     assert "//" not in script(file)
+
+
+@pytest.mark.parametrize("file", ["widget.js", "bridge.js"])
+def test_a_packed_script_holds_the_script(file: str) -> None:
+    packed = re.search(r'atob\("([^"]*)"\)', packed_script(file))
+    assert packed
+    assert gzip.decompress(base64.b64decode(packed[1])).decode() == script(file)
+    assert packed_script(file) == packed_script(file)

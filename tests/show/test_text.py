@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sample_reports import CELL, SAMPLES, at, one_leak, report
+from sample_reports import CELL, SAMPLES, at, one_leak, report, with_text_everywhere
 
-from jaxleak_magic.diagnose.model import Checked, Elapsed, Leak, Report
+from jaxleak_magic.diagnose.model import Checked, Elapsed, Leak
 from jaxleak_magic.show.escaping import columns, visible, wrap
 from jaxleak_magic.show.text import render_text
 
@@ -60,24 +60,9 @@ def test_hostile_text_is_shown_and_never_sent() -> None:
     text.encode()
 
 
-def _with_text_everywhere(sample: Report, text: str) -> Report:
-    def change(value: object) -> object:
-        if isinstance(value, tuple):
-            return tuple(change(v) for v in value)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            kept = {"kind", "owner", "verdict", "checked", "refusal"} if not isinstance(value, Report) else {"file"}
-            return dataclasses.replace(
-                value,
-                **{f.name: change(getattr(value, f.name)) for f in dataclasses.fields(value) if f.name not in kept},
-            )
-        return text if isinstance(value, str) else value
-
-    return change(sample)  # type: ignore[return-value]
-
-
 @given(st.text(st.characters(), max_size=60))
 def test_any_text_anywhere_stays_printable(text: str) -> None:
-    shown = render_text(_with_text_everywhere(one_leak(), text))
+    shown = render_text(with_text_everywhere(one_leak(), text))
     shown.encode()
     assert all(line.isprintable() for line in shown.split("\n"))
 
