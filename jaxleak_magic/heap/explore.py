@@ -20,9 +20,10 @@ from itertools import chain, compress, islice
 
 from jaxleak_magic.heap.addresses import common
 from jaxleak_magic.heap.known import KnownHolders, complete_levels, references_of
+from jaxleak_magic.heap.newest import NewestHolders, count
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
-from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge, newest_objects
+from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
 
 _NOT_ENTERED = frozenset(map(id, (types.CodeType, types.ModuleType, types.FrameType)))
 _INSTANCES_LOOKED_INTO = 10_000  # of a class on the way, for other references than the one to their class
@@ -113,9 +114,8 @@ class _Search:
         self.known = KnownHolders()
         self.known_below_targets = False
         self.wide: list[object] = []  # containers met forwards that are too wide to be entered
-        self.newest: Snapshot | None = None
-        self.newest_ids: set[int] = set()
-        self.tried_newest = False
+        self.newest: NewestHolders | None = None
+        self.reads_newest = budget.newest > 0 and find_spec("numpy") is not None
         self.besides = references_of(no_holders)
         self.roots, self.barriers, self.own, self.budget, self.entry_rank = roots, barriers, own, budget, entry_rank
         self.targets = dict.fromkeys(map(id, targets))
@@ -251,12 +251,13 @@ class _Search:
             self._below_targets()
             explained = self.known.explained(self.frontier, self.besides, Counter())
         self._take_explained(explained, {}, fresh)
-        if self.frontier and self.snapshot is None and self._read_newest():
-            holders = self._new_or_wide_holders()
-            more = Counter(chain.from_iterable(children for _, children in holders.values()))
-            besides = self.besides.copy()
-            besides.update(filter(self.newest_ids.__contains__, map(id, self.frontier)))
-            self._take_explained(self.known.explained(self.frontier, besides, more), holders, fresh)
+        if not self.frontier or not self._read_newest():
+            return
+        assert self.newest is not None
+        holders = self.newest.of(self.frontier)
+        holders = {i: h for i, h in holders.items() if i not in self.own and not self.known.has_read(h[0])}
+        besides = self.besides + self.newest.references(self.frontier)
+        self._take_explained(self.known.explained(self.frontier, besides, count(holders)), holders, fresh)
 
     def _take_explained(
         self, explained: list[bool], holders: Mapping[int, tuple[object, list[int]]], fresh: list[int]
@@ -271,26 +272,13 @@ class _Search:
                 self._record(holder, children, fresh)
         self.frontier[:] = [node for node in self.frontier if id(node) not in ids]
 
-    def _new_or_wide_holders(self) -> dict[int, tuple[object, list[int]]]:
-        """Holders of the frontier by id, with the ids of what they hold, as often as they hold it; none of a crowd."""
-        assert self.newest is not None
-        at, found = self.newest.hits(list(map(id, self.frontier)))
-        if len(at) > _CROWD:
-            return {}
-        owners = self.newest.owners(at, found)
-        return {id(h): (h, ids) for h, ids in owners if id(h) not in self.own and not self.known.has_read(h)}
-
     def _read_newest(self) -> bool:
-        """Read the newest objects of the heap and the wide containers met forwards; False if it cannot be done."""
-        if self.newest is None and self.budget.newest and not self.tried_newest and find_spec("numpy") is not None:
-            self.tried_newest = True
-            objects = newest_objects(self.budget.newest)
-            self.own.add(id(objects))
-            ids = set(map(id, objects))
-            objects += {id(holder): holder for holder in self.wide if id(holder) not in ids}.values()
+        """Read the newest objects and the wide containers met forwards, unless all of the heap has been read."""
+        if self.reads_newest:
+            self.reads_newest = False
             with suppress(SnapshotTooLarge):
-                self.newest_ids = ids.union(map(id, self.wide))
-                self.newest = Snapshot(objects, self.budget.memory, self.deadline)
+                self.newest = NewestHolders(self.budget.newest, self.wide, self.budget.memory, self.deadline)
+                self.own.add(id(self.newest.snapshot.objects))
         return self.newest is not None
 
     def _forget_newest(self) -> None:
@@ -394,6 +382,7 @@ class _Search:
     def _whole_heap(self) -> Snapshot | None:
         if self.snapshot is None:
             self._forget_newest()
+            self.reads_newest = False
             try:
                 self.snapshot = Snapshot(gc.get_objects(), self.budget.memory, self.deadline)
             except SnapshotTooLarge:

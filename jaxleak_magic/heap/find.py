@@ -165,10 +165,12 @@ class _Finder:
         explored = self.explored[0]
         objects = [targets[k] for k in orphans]
         direct = {holder for some in holders_of(explored, map(id, objects)).values() for holder in some}
-        holders = {id(h): h for h in (targets, objects, explored.objects, *explored.blocked.values())}
+        skipped = (o for o in (self.skip, *self.skip) if type(o) is not int)
+        holders = {id(h): h for h in (targets, objects, *skipped, explored.objects, explored.blocked)}
+        holders.update(explored.blocked)
         holders.update((i, explored.objects[i]) for i in direct)
         holders.update((id(path.objects), path.objects) for k in orphans for path in found[k])
-        missing = missing_references(objects, holders.values())
+        missing = missing_references(objects, holders)
         return frozenset(k for k, n in zip(orphans, missing, strict=True) if n > 0)
 
     def _through_arrays(self, targets: Sequence[object], invisible: Sequence[int]) -> dict[int, list[_Walked]]:

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-WIDE = 1000  # a container with more entries is data: reading it costs more than it tells
+_WIDE = 1000  # entries: a wider container is data, which is not followed
+_REFERENCES_READ = 2_000_000
 
 
 class KnownHolders:
@@ -111,14 +112,17 @@ def complete_levels(
     Yields:
         The references of a level, as holders with the ids of their children, and the objects met for the first time.
     """
-    level, seen = list(starts), set(map(id, starts))
+    level, seen, read = list(starts), set(map(id, starts)), 0
     wide = seen.copy()
     while level:
         edges: list[tuple[object, list[int]]] = []
         below: dict[int, object] = {}
         for holder in level:
             referents = gc.get_referents(holder)
-            if len(referents) > WIDE and id(holder) not in wide:
+            read += len(referents)
+            if read > _REFERENCES_READ:
+                return
+            if len(referents) > _WIDE and id(holder) not in wide:
                 left_out.append(holder)
                 continue
             kind = type(holder)

@@ -148,18 +148,3 @@ class Snapshot:
             if children:
                 result.append((holder, list(children)))
         return result
-
-
-def newest_objects(number: int) -> list[object]:
-    """About so many of the objects that ``gc`` has tracked last, as far as its lists tell.
-
-    The young generations are new, and at the end of the oldest are those that joined it last. From CPython 3.14 on the
-    order may be another; it decides how soon holders are found, not which.
-    """
-    objects = gc.get_objects(generation=2)
-    del objects[:-number]
-    for generation in (1, 0):
-        young = gc.get_objects(generation=generation)
-        objects += young[:number]
-        young.clear()
-    return objects

@@ -9,7 +9,8 @@ import gc
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from jaxleak_magic.heap.roots import frame_locals
@@ -18,16 +19,16 @@ _CHUNK = 512
 _ELEMENTS_READ = 5_000_000
 
 
-def missing_references(objects: Sequence[object], holders: Iterable[object]) -> list[int]:
+def missing_references(objects: Sequence[object], holders: Mapping[int, object]) -> list[int]:
     """How many references to each object nothing accounts for: not ``holders``, and no running function's variable.
 
     Args:
         objects: what to count for.
-        holders: everything by which ``gc`` shows them to be held.
+        holders: everything by which ``gc`` shows them to be held, by id; the mapping itself is counted too.
     """
     ids = set(map(id, objects))
     seen: Counter[int] = Counter()
-    for holder in holders:
+    for holder in chain(holders.values(), [holders]):
         seen.update(filter(ids.__contains__, map(id, gc.get_referents(holder))))
     seen.update(filter(ids.__contains__, _ids_in_running_functions()))
     counted = [*objects, object()]  # the last one is held by this list alone

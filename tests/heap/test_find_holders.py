@@ -369,6 +369,25 @@ def test_things_that_hold_each_other_need_no_walk_over_the_heap() -> None:
     assert texts(found.paths[3])[0] == "kept"
     assert all(path == () for k, path in enumerate(found.paths) if k != 3)
     assert found.passes == 0
+    assert not found.invisible
+
+
+def test_what_only_skipped_objects_hold_is_not_called_invisible() -> None:
+    mine = [Thing(), Thing()]
+    mine[0].me = mine[0]
+    found = find_holders(tuple(mine), [notebook(x=1)], skip=[mine], budget=Budget(newest=0))
+    assert found.paths == ((), ())
+    assert not found.invisible
+
+
+def test_data_of_many_numbers_is_not_read_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first level is met, and what lies below is found backwards."""
+    monkeypatch.setattr("jaxleak_magic.heap.known._REFERENCES_READ", 5_000)
+    thing = Thing()
+    numbers = [list(range(2000)) for _ in range(10)]
+    found = find_holders([thing], [notebook(numbers=numbers, x=[[thing]])], budget=Budget(newest=0))
+    assert texts(found.paths[0]) == ["x.[0].[0]"]
+    assert found.passes > 0
 
 
 def test_instances_are_not_searched_for_a_class_that_is_held_otherwise() -> None:
