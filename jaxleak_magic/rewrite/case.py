@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from jaxleak_magic.diagnose.model import CapturedValue, Leak, SourceText
+from jaxleak_magic.rewrite.custom_rules import custom_rule_of
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
@@ -46,11 +47,13 @@ class Case:
         return self.program.function_at(fact.name, fact.place, fact.variable)
 
     def _host_function(self) -> FunctionNode | None:
-        """The one function that closes over the value and is given to a host callback.
+        """The one function that closes over the value and is given to a host callback, or has a derivative rule.
 
         The callback's own list or log may keep the value, so that no closure is on the path.
         """
         variable = self.leak.variable
+        if self.leak.mechanism in ("custom_vjp_closure", "other") and variable is not None:
+            return self._function_with_rule(variable)
         if self.leak.mechanism != "callback" or variable is None:
             return None
         found: list[FunctionNode] = []
@@ -58,6 +61,19 @@ class Case:
             if variable in self.program.free_names(function) and self.program.is_given_to(function, _CALLBACKS):
                 found.append(function)
         return found[0] if len(found) == 1 else None
+
+    def _function_with_rule(self, variable: str) -> FunctionNode | None:
+        """The one function with a derivative rule that closes over the value, itself or in its rule.
+
+        JAX calls the rules itself, so that the path may not show them.
+        """
+        found: dict[FunctionNode, FunctionNode] = {}
+        for function in self.program.functions():
+            if variable in self.program.free_names(function):
+                rule = custom_rule_of(self.program, function)
+                if rule is not None:
+                    found.setdefault(rule.primal, function)
+        return next(iter(found.values())) if len(found) == 1 else None
 
     @cached_property
     def variables(self) -> tuple[str, ...]:

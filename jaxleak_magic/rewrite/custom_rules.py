@@ -209,12 +209,26 @@ class RuleEdits:
                 (forward, insertions.extend_tuple(text, kept, needed)),
                 (backward, insertions.extend_tuple(home, unpacked, needed)),
             ]
-        if isinstance(backward, ast.Lambda) or "residuals" in scope.sites or parameter.arg == "residuals":
+        if "residuals" in scope.sites:
             raise self._refused("its backward rule uses the residuals in a way that leaves no room for one more")
         edits = [(forward, edit) for edit in insertions.wrap(text, kept, "(", f", {names})")]
         home = self.program.text_of[backward]
         edits += [(backward, edit) for edit in insertions.replace(home, parameter, "residuals")]
+        if isinstance(backward, ast.Lambda):
+            return edits + self._read_by_number(backward, [parameter.arg, *needed])
         return [*edits, (backward, self._first_statement(backward, f"{parameter.arg}, {names} = residuals"))]
+
+    def _read_by_number(self, backward: ast.Lambda, names: Sequence[str]) -> list[NodeEdit]:
+        """A lambda cannot unpack: what it reads by these names stands in the residuals, in this order."""
+        own = self.program.own_scope[backward]
+        edits: list[NodeEdit] = []
+        for number, name in enumerate(names):
+            owner = own.lookup(name)
+            loads = self.program.loads(owner, name) if owner is not None else []
+            for load in (each for each in loads if self.program.scope_at[each].is_inside(own)):
+                new = insertions.replace(self.program.text_of[load], load, f"residuals[{number}]")
+                edits += [(load, edit) for edit in new]
+        return edits
 
     def _received(self, backward: FunctionNode, parameter: ast.arg, needed: Sequence[str]) -> list[NodeEdit]:
         """The backward rule's unused parameter takes the variables."""

@@ -25,6 +25,15 @@ def layer(width, x):
     return snap(x)
 """
 
+_POWER = """\
+def energy(x, n):
+    @jax.custom_vjp
+    def power(v):
+        return v ** n
+    power.defvjp(lambda v: (power(v), v), lambda v, g: (g * n * v ** (n - 1),))
+    return power(x)
+"""
+
 _CLIP = """\
 def row(bound, x):
     @jax.custom_vjp
@@ -360,6 +369,22 @@ def endpoint(y0, power):
         .replace("snap(x)", "snap(x, width)"),
         function="snap",
         variables=("width",),
+    ),
+    Example(
+        "a custom derivative whose rule is a lambda that reads its residual",
+        _IMPORTS + _POWER,
+        _IMPORTS
+        + _POWER.replace("power(v):", "power(v, n):")
+        .replace("lambda v: (power(v), v)", "lambda v, n: (power(v, n), (v, n))")
+        .replace(
+            "lambda v, g: (g * n * v ** (n - 1),)",
+            "lambda residuals, g: (g * residuals[1] * residuals[0] ** (residuals[1] - 1), None)",
+        )
+        .replace("power(x)", "power(x, n)"),
+        function="power",
+        variables=("n",),
+        dtype="int32",
+        transforms=("grad",),
     ),
     Example(
         "a custom derivative, whose rule would need a cotangent for the value",
