@@ -27,7 +27,6 @@ CONSUMERS = {
     "jax.lax.scan": (0,),
     "jax.lax.while_loop": (0, 1),
     "jax.lax.fori_loop": (2,),
-    "jax.lax.map": (0,),
     "jax.vjp": (0,),
     "jax.jvp": (0,),
     "jax.linearize": (0,),
@@ -75,7 +74,7 @@ class Site:
     @property
     def is_mapped(self) -> bool:
         """Whether results come back stacked."""
-        return self.consumer == "jax.lax.map" or any(w.name in MAPS for w in self.wrappers)
+        return any(w.name in MAPS for w in self.wrappers)
 
 
 @dataclass

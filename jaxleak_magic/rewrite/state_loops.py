@@ -116,13 +116,13 @@ def _take_apart(threading: StateThreading, function: ast.FunctionDef, number: in
     if isinstance(first, ast.Global | ast.Nonlocal):
         rest = function.body[function.body.index(first) + 1 :]
         first = next((s for s in rest if not isinstance(s, ast.Global | ast.Nonlocal)), first)
-    threading.before(text, first, f"{parameter}, {names} = {parameter}")
+    threading.before(text, first, f"{parameter}, {names} = {parameter}", head=1)
 
 
 def _condition(threading: StateThreading, unit: Unit, call: ast.Call, count: int) -> None:
     program, condition = threading.program, call.args[0]
     text = program.text_of[condition]
-    unused = ", ".join(["_"] * count)
+    unused = ", ".join([threading.unused()] * count)
     if isinstance(condition, ast.Lambda) and len(condition.args.args) == 1 and not condition.args.defaults:
         own = program.own_scope[condition]
         name = condition.args.args[0].arg
@@ -263,12 +263,12 @@ def _hoist(
         case _:
             if scan:
                 raise _by_hand(threading, unit, "gives its results to a larger expression")
-    carry = "_" if scan and number == 1 else threading.fresh(caller, stem, "last", at=call)
+    carry = threading.unused() if scan and number == 1 else threading.fresh(caller, stem, "last", at=call)
     threading.draft.new_parameters.add(carry)
     if not scan:
         target, whole, replaced = f"{carry}{added}", carry, call
     elif added.startswith(", "):
-        outputs = "_" if number == 0 else threading.fresh(caller, "outputs", at=call)
+        outputs = threading.unused() if number == 0 else threading.fresh(caller, "outputs", at=call)
         target = f"({carry}{added}), {outputs}"
         whole, replaced = (carry if number == 0 else outputs), parent
         threading.draft.new_parameters.add(outputs)

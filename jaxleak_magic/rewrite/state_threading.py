@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.call_paths import (
@@ -27,7 +28,7 @@ from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 _SPLIT = {"jax.vjp": ("value", "pullback"), "jax.jvp": ("value", "tangent"), "jax.linearize": ("value", "linear")}
 """Calls that give a pair back and take ``has_aux``, with names for the parts where the user has none."""
-_BEFORE = -1000
+_BEFORE, _HEAD = -100_000, 100_000
 _AFTER = 1000
 
 
@@ -83,7 +84,7 @@ class StateThreading:
         for unit in self.units.values():
             self._emit_accesses(unit)
         sites = [(unit, site) for unit in self.units.values() for site in self.found.paths.of(unit.function)]
-        for unit, site in sorted(sites, key=lambda each: self._span(each[1].call)):
+        for unit, site in sorted(sites, key=lambda each: self._stop(each[1].call)):  # in the order of evaluation
             self._emit_site(unit, site)
         for unit in self.units.values():
             if unit.needs:
@@ -94,9 +95,8 @@ class StateThreading:
         self.draft.lifted += list(self.units)
         return self.draft
 
-    def _span(self, node: ast.AST) -> tuple[int, int]:
-        text = self.program.text_of[node]
-        return text.stop(node) - text.start(node), text.start(node)
+    def _stop(self, node: ast.AST) -> int:
+        return self.program.text_of[node].stop(node)
 
     def _name(self, function: FunctionNode) -> str:
         return self.found.name(function)
@@ -285,6 +285,15 @@ class StateThreading:
                 return name
         raise Refused(f"No free name was found for `{stems[0]}`.")
 
+    def unused(self) -> str:
+        """A name for what is not used."""
+        self.draft.new_parameters.add("_")
+        if any(isinstance(n, ast.Name) and n.id == "_" and isinstance(n.ctx, ast.Load) for n in self.program.scope_at):
+            raise Refused(
+                "The name `_` is read somewhere, so it cannot take what is not used. Bind the results by hand."
+            )
+        return "_"
+
     def _take(self, scope: Scope, name: str) -> None:
         if scope in self._taken:
             self._taken[scope].add(name)
@@ -320,12 +329,12 @@ class StateThreading:
         text, first = self.program.text_of[caller], caller.body[0]
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(caller.body) > 1:
             first = caller.body[1]
-        self.before(text, first, f"{word} {state.root}")
+        self.before(text, first, f"{word} {state.root}", head=2)
 
     # -- edits of statements ----------------------------------------------------------------------------------------
 
-    def before(self, text: Text, statement: ast.stmt, line: str) -> None:
-        """A line of its own before a statement."""
+    def before(self, text: Text, statement: ast.stmt, line: str, head: int = 0) -> None:
+        """A line of its own before a statement; with ``head`` before all others there, the highest number first."""
         start = text.start(statement)
         if isinstance(statement, ast.FunctionDef | ast.ClassDef) and statement.decorator_list:
             start = text.offset(statement.decorator_list[0].lineno, 0)
@@ -336,7 +345,7 @@ class StateThreading:
                 f"Line {statement.lineno} holds more than one statement. Put each on a line of its own first."
             )
         self._order += 1
-        self.add(text, TextEdit(start, start, _BEFORE + self._order, line + text.newline + indent))
+        self.add(text, TextEdit(start, start, _BEFORE + self._order - _HEAD * head, line + text.newline + indent))
 
     def add(self, text: Text, *edits: TextEdit) -> None:
         """Take up edits, each once."""
@@ -617,8 +626,12 @@ class StateThreading:
                 )
             pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
             self.add(text, *insertions.append_keywords(text, call, pairs))
-        elif site.consumer == "jax.jvp":
-            raise Refused("`jax.jvp` would need a tangent for the value too. Pass it by hand.")
+        elif site.consumer in _SPLIT:
+            raise Refused(
+                f"`{short_text(self.program, call.func)}` would differentiate with respect to {listed(names)} too. "
+                f"Give it a function of the other arguments alone, with {listed(names)} bound, and return the new value "
+                "from that with `has_aux=True`."
+            )
         else:
             self.add(text, *insertions.append_arguments(text, call, values))
 
@@ -693,7 +706,8 @@ class StateThreading:
         if site.consumer in _SPLIT and site.call not in self._options:
             self._options.add(site.call)
             text = self.program.text_of[site.call]
-            self.add(text, *insertions.append_keywords(text, site.call, ["has_aux=True"]))
+            keyword = insertions.append_keywords(text, site.call, ["has_aux=True"])
+            self.add(text, *(replace(edit, rank=3) for edit in keyword))
 
     # -- binding ----------------------------------------------------------------------------------------------------
 
@@ -712,7 +726,7 @@ class StateThreading:
     def _bound_names(self, unit: Unit, site: Site, caller: FunctionNode | None) -> list[str]:
         """What the new results are bound to, one name or place each."""
         if site.consumer == "jax.eval_shape":
-            return ["_"] * len(unit.gives)
+            return [self.unused()] * len(unit.gives)
         names: list[str] = []
         moved: dict[ast.stmt, dict[Carried, str]] = {}
         for state in unit.gives:
@@ -811,7 +825,7 @@ class StateThreading:
                 return
         shown = parent is statement and self._is_shown(text, statement)
         if parent is statement and isinstance(statement, ast.Expr) and not shown and pair is None:
-            self._prefix(text, call, f"_, {added} = ")
+            self._prefix(text, call, f"{self.unused()}, {added} = ")
             return
         if pair is None:
             names = [self.fresh(caller, *self._stems(unit), at=call)]
