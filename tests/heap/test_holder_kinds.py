@@ -275,17 +275,15 @@ def _(t):
 
 @case("cached_property", ("attribute", "value", "Lazy"))
 def _(t):
+    box = [t]
+
     class Lazy:
         @functools.cached_property
         def value(self):
-            return t
-
-        def __init__(self):
-            vars(self)["value"] = None
+            return box.pop()
 
     lazy = Lazy()
-    vars(lazy)["value"] = t
-    del Lazy.value
+    assert lazy.value is t
     return lazy
 
 

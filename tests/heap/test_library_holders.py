@@ -82,6 +82,40 @@ def test_aux_data_by_a_labeller(jax: Any) -> None:
     assert found[-1] == "pytree_aux"
 
 
+def test_aux_data_without_a_labeller(jax: Any) -> None:
+    thing = Thing()
+    treedef = jax.tree_util.tree_structure(jax.tree_util.Partial(closure(thing), 1.0))
+    assert steps(path_to(thing, treedef)) == [CLOSED_OVER, ("other", None, "PyTreeDef")]
+
+
+class Static:
+    def __init__(self, kept: object) -> None:
+        self.kept = kept
+
+
+def test_static_argument_in_jaxs_caches(jax: Any) -> None:
+    """What is passed as a static argument stays in JAX's caches, under names of JAX's modules."""
+    thing = Thing()
+    function = jax.jit(lambda static, x: x, static_argnums=0)
+    function(Static(thing), 1.0)
+    paths = find_holders([thing], [Root({"f": function}, "", "namespace", 0), *module_roots()]).paths[0]
+    assert paths
+    for path in paths:
+        first, root = path.steps[0], path.steps[-1]
+        assert (first.kind, first.name, first.holder) == ("attribute", "kept", "Static")
+        assert root.kind == "global"
+        assert str(root.module).startswith("jax._src.")
+
+
+def test_cache_with_weak_keys_in_jax(jax: Any) -> None:
+    util = pytest.importorskip("jax._src.util")
+    thing, key = Thing(), Thing()
+    box = [thing]
+    cached = util.weakref_lru_cache(lambda _: box.pop())
+    cached(key)
+    assert steps(path_to(thing, cached)) == [("other", None, "WeakrefLRUCache")]
+
+
 def test_equinox_module() -> None:
     eqx = pytest.importorskip("equinox")
 
