@@ -63,22 +63,3 @@ def _old_ipython() -> bool:
     import IPython
 
     return IPython.version_info < (9,)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium."""
-    from tests.browser.lab import running_browser
-
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A running JupyterLab: its address and the folder of its notebooks."""
-    from tests.browser.lab import running_lab
-
-    folder = tmp_path_factory.mktemp("notebooks")
-    with running_lab(folder, tmp_path_factory.mktemp("home"), [REPOSITORY]) as url:
-        yield url, folder

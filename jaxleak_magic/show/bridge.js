@@ -76,8 +76,9 @@ export default {
   initialize({ model, signal }) {
     const uid = model.get("uid");
     const dressed = new Map();
-    // What an update of the output must not lose: which parts are open, and which fix had the focus.
+    // What an update of the output must not lose: which parts are open, what was said, and which fix had the focus.
     const opened = new Map();
+    const said = new Map();
     let focused = null;
     let scheduled = false;
     let closed = false;
@@ -104,7 +105,10 @@ export default {
       if (!fix) return () => {};
       const hint = [...slot.childNodes];
       const status = makeStatus();
-      const say = (text) => (status.textContent = text);
+      const say = (text) => {
+        said.set(fix.number, text);
+        status.textContent = text;
+      };
       const click = (undo) => async () => {
         focused = slot.dataset.jaxleakFix;
         const reason = await act(fix, undo);
@@ -126,7 +130,7 @@ export default {
         slot.replaceChildren(...buttons, ...copyButtons(fix.edits, say), status);
       };
       redraw();
-      if (isApplied(fix.number)) say("Applied.");
+      status.textContent = said.get(fix.number) ?? (isApplied(fix.number) ? "Applied." : "");
       if (focused === slot.dataset.jaxleakFix && document.activeElement === document.body) slot.querySelector("button")?.focus();
       return () => slot.replaceChildren(...hint);
     };

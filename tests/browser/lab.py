@@ -1,8 +1,10 @@
-"""A JupyterLab server and a headless Chromium for the tests."""
+"""A Jupyter server with JupyterLab and Notebook 7, and a headless Chromium, for the tests."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import shutil
 import socket
@@ -11,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,13 @@ _FLAGS = [
     "--disable-sync",
 ]
 
+# As strict as the front ends allow: nothing from elsewhere, no frames of others, no plug-ins.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self' ws: blob: data:; worker-src 'self' blob:; "
+    "object-src 'none'; frame-ancestors 'self'; base-uri 'self'"
+)
+
 
 def find_chromium() -> str:
     """The path of an installed Chromium; ``JAXLEAK_CHROMIUM`` names another one.
@@ -34,9 +44,12 @@ def find_chromium() -> str:
     Where there is none the test fails under CI, and else is skipped; both say how to get one.
     """
     found = os.environ.get("JAXLEAK_CHROMIUM") or next(filter(None, map(shutil.which, _CHROMIUMS)), None)
-    if found:
-        return found
-    how = "no Chromium found: `apt-get install chromium` (Debian), or set JAXLEAK_CHROMIUM to its path"
+    return found or _missing(
+        "no Chromium found: `apt-get install chromium` (Debian), or set JAXLEAK_CHROMIUM to its path"
+    )
+
+
+def _missing(how: str) -> str:
     if os.environ.get("CI"):
         pytest.fail(how)
     pytest.skip(how)
@@ -55,9 +68,46 @@ def running_browser() -> Iterator[Any]:
             browser.close()
 
 
+@dataclass(frozen=True)
+class Server:
+    """A running Jupyter server.
+
+    Attributes:
+        url: its address.
+        folder: where its notebooks are.
+    """
+
+    url: str
+    folder: Path
+
+    def call(self, method: str, path: str, /, **body: object) -> Any:
+        """Ask its REST interface, and give the answer."""
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(
+            f"{self.url}/{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def start_kernel(self) -> str:
+        """Start a kernel, and give its id."""
+        return self.call("POST", "api/kernels", name="python3")["id"]
+
+    def attach(self, name: str, kernel: str) -> None:
+        """Give a notebook a kernel that runs."""
+        self.call("POST", "api/sessions", path=name, name=name, type="notebook", kernel={"id": kernel})
+
+    def address(self, front_end: str, name: str) -> str:
+        """The address of one notebook in a front end, ``"lab"`` or ``"notebook"``."""
+        if front_end == "notebook" and importlib.util.find_spec("notebook") is None:
+            _missing("Notebook 7 is not installed: `pip install notebook`")
+        return f"{self.url}/{'doc/tree' if front_end == 'lab' else 'notebooks'}/{name}"
+
+
 @contextlib.contextmanager
-def running_lab(folder: Path, home: Path, python_path: list[Path]) -> Iterator[str]:
-    """A JupyterLab server on a free port of this machine; gives its address.
+def running_server(folder: Path, home: Path, python_path: list[Path]) -> Iterator[Server]:
+    """A Jupyter server on a free port of this machine, which serves JupyterLab and Notebook 7.
 
     Args:
         folder: where its notebooks are.
@@ -69,8 +119,13 @@ def running_lab(folder: Path, home: Path, python_path: list[Path]) -> Iterator[s
         port = found.getsockname()[1]
     path = os.pathsep.join(map(str, python_path))
     env = {**os.environ, "PYTHONPATH": path, "HOME": str(home), "JUPYTER_CONFIG_DIR": str(home)}
+    settings = {"headers": {"Content-Security-Policy": POLICY}}
     options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="]
     options += ["--ServerApp.disable_check_xsrf=True", "--allow-root", "--LabApp.news_url=", f"--notebook-dir={folder}"]
+    options += [f"--ServerApp.tornado_settings={settings}"]
+    (home / "labconfig").mkdir()
+    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
+    (home / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(quiet))
     log = home / "server.log"
     with log.open("wb") as output:
         command = [sys.executable, "-m", "jupyterlab", *options]
@@ -78,23 +133,10 @@ def running_lab(folder: Path, home: Path, python_path: list[Path]) -> Iterator[s
     try:
         url = f"http://127.0.0.1:{port}"
         _wait_for(url, server, log)
-        yield url
+        yield Server(url, folder)
     finally:
         server.terminate()
         server.wait(30)
-
-
-def answer_dialogs(page: Any) -> None:
-    """Accept what JupyterLab asks by itself before a cell has run, as on a slow machine: its server was not heard for a
-    while, a kernel must be chosen. Such a dialog lies over the notebook, and a click on a cell would wait for ever.
-    """
-    for _ in range(3):
-        button = page.locator(".jp-Dialog .jp-mod-accept")
-        if button.count() == 0:
-            return
-        print(f"JupyterLab asked: {page.locator('.jp-Dialog').first.inner_text()!r}")
-        button.first.click()
-        page.wait_for_timeout(300)
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
