@@ -51,9 +51,11 @@ def mechanism(facts: MechanismFacts) -> str:
         return "closure_in_aux_data" if closure else "pytree_static_field"
     if "cache" in kinds and any("lru_cache" in step.type for step in facts.steps):
         return "lru_cache"
+    if how == "library" and "key" in kinds and not closure:
+        return "dict_memo"  # parameters and states that a library makes once and keeps by name
     if _fills_a_dict_once(facts) and "argument_default" not in kinds:
         return "dict_memo"
-    if facts.random_value and how in ("attribute", "item", "global", "nonlocal") and not closure:
+    if facts.random_value and how in ("attribute", "item", "global", "nonlocal", "library") and not closure:
         return "rng_state"
     if "argument_default" in kinds:
         return "default_arg"

@@ -151,7 +151,7 @@ def _label(step: Step) -> str:
         "closure_cell": f"{holder} closes over {name}",
         "attribute": f"attribute {name} of {holder}",
         "item": f"item {name} of {holder}",
-        "key": f"a key of {holder}",
+        "key": f"entry {name} of {holder}" if name.startswith("[") else f"a key of {holder}",
         "argument_default": f"default of argument {name} of {holder}",
         "bound_method": f"bound method {name or holder}",
         "partial": f"argument {name} of {holder}" if name else f"bound in {holder}",
@@ -178,8 +178,8 @@ def access_expression(path: Path) -> str | None:
             return None
         elif step.kind == "attribute" and step.name:
             parts.append("." + step.name.removeprefix("."))
-        elif step.kind == "item" and step.name:
-            parts.append(step.name)
+        elif step.kind in ("item", "key") and (step.name or "").startswith("["):
+            parts.append(step.name or "")
         else:
             break
     return "".join(parts) or None

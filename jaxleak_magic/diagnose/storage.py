@@ -28,7 +28,7 @@ class Storage:
         place: the statement, or None.
         how: ``"attribute"``, ``"item"``, ``"call"``, ``"set"``,
             ``"global"``, ``"nonlocal"``, ``"memo"``, ``"returned"``,
-            ``"closure"`` or ``"unknown"``.
+            ``"closure"``, ``"library"`` or ``"unknown"``.
         variable: the user's name for the value, or None.
         guarded: whether the write runs only where the value is not there yet (a memo).
         filename: ``co_filename`` of the text that the statement stands in, or None.
@@ -60,6 +60,7 @@ class StorageFinder:
         created_file: its ``co_filename``, or None.
         traced: (filename, function) of the function whose trace ended, or None.
         escaped: (filename, line) of the top-level statement whose transform had ended, or None.
+        from_library: whether library code that the user called made the value.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class StorageFinder:
         created_file: str | None,
         traced: tuple[str, FunctionNode] | None,
         escaped: tuple[str, int] | None = None,
+        from_library: bool = False,
     ) -> None:
         self._places = places
+        self._from_library = from_library
         self._escaped = escaped
         self._filenames = list(dict.fromkeys(filenames))
         self._created = created
@@ -258,6 +261,8 @@ class StorageFinder:
 
     def _returned(self, steps: Sequence[Step], given: bool) -> Storage:
         """No write fits: the value left its function as, or inside, what the function returned."""
+        if steps and steps[-1].kind == "global" and all(step.kind in ("item", "key") for step in steps[:-1]):
+            return self._in_plain_containers(steps)
         closure = next((s for s in steps if s.kind == "closure_cell" and self._is_user(s.filename)), None)
         variable = bare(steps[0].name) if steps and steps[0].kind == "closure_cell" and closure is steps[0] else None
         returned = None if given or not self._can_come_by_return(steps) else self._return_of_traced()
@@ -271,6 +276,18 @@ class StorageFinder:
         if returned is None:
             return Storage(None, "unknown", variable)
         return Storage(returned, "returned", variable, filename=self._traced[0] if self._traced else None)
+
+    def _in_plain_containers(self, steps: Sequence[Step]) -> Storage:
+        """A transform replaces what it returns in lists, tuples and dicts, so the value came there in another way."""
+        if self._from_library:
+            return Storage(self._created, "library", None)
+        variable = self._named_on_the_way(steps)
+        if self._escaped is None:
+            return Storage(None, "unknown", variable)
+        filename, line = self._escaped
+        later = [node for node in self._places.syntax(filename).tree.body if node.lineno > line]
+        binding = [node for node in later if _binds(node, steps[-1].name)]
+        return Storage(self._of(filename, binding[0]) if len(binding) == 1 else None, "unknown", variable)
 
     def _can_come_by_return(self, steps: Sequence[Step]) -> bool:
         """Whether what the transform returned can be kept under the root's name: a later statement must speak of it."""
@@ -369,6 +386,11 @@ def bare(name: str | None) -> str:
         if len(text) >= 2 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
     return text
+
+
+def _binds(statement: ast.stmt, name: str | None) -> bool:
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return any(isinstance(n, ast.Name) and n.id == name for target in targets for n in ast.walk(target))
 
 
 def _mentions(expression: ast.expr, name: str) -> bool:

@@ -67,6 +67,8 @@ def used_by_error(
     if found is None:
         found = _only_capturing_function(dead, trace, check, places)
     if found is None:
+        found = _held_in_frames(dead, trace, error, check, namespace, extra_roots, by_library=True)
+    if found is None:
         found = _local_variable(dead, trace, error, check)
     return found or Found(dead, trace, [Path((), None, None, None, False, 0)], "leak", from_error=True)
 
@@ -173,8 +175,12 @@ def _held_in_frames(
     check: LeakCheck,
     namespace: Mapping[str, Any],
     extra_roots: Mapping[str, Any],
+    by_library: bool = False,
 ) -> Found | None:
-    """The object in the frames of the traceback, or anywhere else, through which the tracer came along."""
+    """The object in the frames of the traceback, or anywhere else, through which the tracer came along.
+
+    With ``by_library`` an object of a library's that only its own running functions reach, too.
+    """
     tracers = set(map(id, _jax.tracer_classes()))
     roots: list[Root] = []
     for frame in frames_of(error):
@@ -189,10 +195,16 @@ def _held_in_frames(
     result = find_holders([dead], roots, barriers=barriers, per_target=8)
     roots.clear()
     own = [path for path in result.paths[0] if path.steps and _error_rank(path, check)[0] < 2]
+    if by_library:
+        own = [path for path in result.paths[0] if path.steps and _is_librarys_attribute(path.steps[0], check)]
     if not own:
         return None
     best = sorted(own, key=lambda path: _error_rank(path, check))
     return Found(dead, trace, best[:PATHS_PER_TRACER], "leak", from_error=True)
+
+
+def _is_librarys_attribute(step: Step, check: LeakCheck) -> bool:
+    return step.kind == "attribute" and owner_of_step(step, check.owners) == "library"
 
 
 def _is_operand(value: object, tracers: set[int]) -> bool:
