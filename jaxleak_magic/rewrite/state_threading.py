@@ -169,12 +169,16 @@ class StateThreading:
 
     def _check_carried(self, unit: Unit, state: Carried) -> None:
         function = unit.function
-        for callee, site in self.found.calls_in(function):
-            if any(self.found.at_site(s, site) == state for s in callee.gives) and self.found.is_conditional(
-                site.call, function
-            ):
+        giving = [
+            (callee, site)
+            for callee, site in self.found.calls_in(function)
+            if any(self.found.at_site(s, site) == state for s in callee.gives)
+        ]
+        for number, (callee, site) in enumerate(giving):
+            if number or self.found.is_conditional(site.call, function):
+                how = "more than once" if number else "in a loop or under a condition"
                 raise Refused(
-                    f"`{self._name(callee.function)}` is called in a loop or under a condition (line "
+                    f"`{self._name(callee.function)}` is called {how} in `{self._name(function)}` (line "
                     f"{site.call.lineno}), and each call stores a value in `{self.where(state)}`. Collect them in a "
                     f"list inside `{self._name(function)}` and return that list."
                 )
@@ -629,8 +633,8 @@ class StateThreading:
         elif site.consumer in _SPLIT:
             raise Refused(
                 f"`{short_text(self.program, call.func)}` would differentiate with respect to {listed(names)} too. "
-                f"Give it a function of the other arguments alone, with {listed(names)} bound, and return the new value "
-                "from that with `has_aux=True`."
+                f"Give it a function of the other arguments alone, with {listed(names)} bound, and return the new "
+                "value from that with `has_aux=True`."
             )
         else:
             self.add(text, *insertions.append_arguments(text, call, values))

@@ -302,7 +302,8 @@ class StatefulGenerator:
         self.emit(2, "nonlocal peak", "y = jnp.sin(r)")
         self.emit(2, self.pick("peak = y #!", "peak = jnp.maximum(peak, y) #!", "peak = r.max() + y #!"))
         self.emit(2, self.pick("return y * 2.0", "return r"))
-        how = self.pick("jax.vmap(inner)(jnp.arange(3.0) * x).sum()", "jax.jit(inner)(x)", "jax.grad(lambda r: inner(r))(x)",
-                        "jax.grad(inner)(x)", "inner(x)", "jax.lax.map(inner, jnp.arange(3.0) + x).sum()")  # fmt: skip
+        how = self.pick("jax.vmap(inner)(jnp.arange(3.0) * x).sum()", "jax.jit(inner)(x)",
+                        "jax.grad(lambda r: inner(r))(x)", "jax.grad(inner)(x)", "inner(x)",
+                        "jax.lax.map(inner, jnp.arange(3.0) + x).sum()")  # fmt: skip
         self.emit(1, f"s = {how}", self.pick("return s + jnp.sum(peak)", "return s, jnp.sum(peak)", "return s"))
         self.emit(0, "r = outer(0.8)", "values += list(r) if isinstance(r, tuple) else [r]")
