@@ -182,6 +182,13 @@ def thread(program: Program, writes: list[tuple[Write, frozenset[str], bool]]) -
             elif other.value is not None and not is_memo(program, other) and values.may_be_traced(other.value):
                 seeds += seeds_for(program, other, known, False)
     threading = StateThreading(program, list(dict.fromkeys(seeds)))
+    for write, _, _ in writes:
+        if not threading.found.is_traced(write.function):
+            name = function_name(program, write.function)
+            raise Refused(
+                f"No transform was found under which `{name}` runs. Return the value from `{name}`, and store it "
+                "outside of the transform."
+            )
     draft = threading.run()
     functions = list(dict.fromkeys(write.function for write, _, _ in writes))
     names = dict.fromkeys(threading.local(f, state) for f in functions for state in threading.units[f].gives)
