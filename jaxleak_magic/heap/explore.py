@@ -145,7 +145,7 @@ class _Search:
         """Read complete levels below the roots of the best rank, as far as the budget goes."""
         limit = self.budget.forward
         starts = [root.obj for root in self.roots if root.rank == self.best_rank] if limit else []
-        for edges, below in complete_levels(starts, limit, self._may_meet, self._may_enter, self.wide):
+        for edges, below in complete_levels(starts, limit, self._may_meet, self._may_go_on, self.wide):
             for holder, ids in edges:
                 self.known.add(holder, ids)
                 self._link(id(holder), ids)
@@ -157,7 +157,7 @@ class _Search:
         self.known_below_targets = True
         limit = min(self.budget.forward, _READ_BELOW_A_TARGET * len(self.targets))
         starts = [self.result.objects[i] for i in self.targets]
-        for edges, _ in complete_levels(starts, limit, self._may_be_read, self._may_be_read, []):
+        for edges, _ in complete_levels(starts, limit, self._may_be_read, lambda _: True, []):
             for holder, ids in edges:
                 self.known.add(holder, ids, keep=True)
 
@@ -172,6 +172,9 @@ class _Search:
 
     def _may_meet(self, child: object) -> bool:
         return id(child) in self.targets or self._may_enter(child)
+
+    def _may_go_on(self, met: object) -> bool:
+        return id(met) not in self.targets or self._may_enter(met)
 
     def _may_enter(self, child: object) -> bool:
         return (
@@ -277,7 +280,7 @@ class _Search:
         if self.reads_newest:
             self.reads_newest = False
             with suppress(SnapshotTooLarge):
-                self.newest = NewestHolders(self.budget.newest, self.wide, self.budget.memory, self.deadline)
+                self.newest = NewestHolders(self.budget.newest, self, self.wide, self.budget.memory, self.deadline)
                 self.own.add(id(self.newest.snapshot.objects))
         return self.newest is not None
 

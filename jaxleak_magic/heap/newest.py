@@ -12,18 +12,23 @@ from jaxleak_magic.heap.snapshot import Snapshot
 _CROWD = 2000
 
 
-def newest_objects(number: int) -> list[object]:
-    """About so many of the objects that ``gc`` has tracked last, as far as its lists tell.
+def newest_objects(number: int, before: object) -> list[object]:
+    """About so many of the objects that ``gc`` has tracked last, as far as its lists tell, oldest first.
 
     The young generations are new, and at the end of the oldest are those that joined it last. A heap that has been
     collected once since it was made is in another order, and so may be that of CPython 3.14; the order decides how soon
     holders are found, not which.
+
+    Args:
+        number: how many to take of each generation.
+        before: an object made when the search began; what was made later belongs to the search, and still changes.
     """
     objects = gc.get_objects(generation=2)
     del objects[:-number]
     for generation in (1, 0):
         young = gc.get_objects(generation=generation)
-        objects += young[:number]
+        end = next((k for k in range(len(young) - 1, -1, -1) if young[k] is before), len(young))
+        objects += young[max(0, end - number) : end]
         young.clear()
     return objects
 
@@ -35,11 +40,12 @@ class NewestHolders:
         snapshot: what was read.
     """
 
-    def __init__(self, number: int, others: Iterable[object], memory: int, deadline: float) -> None:
+    def __init__(self, number: int, before: object, others: Iterable[object], memory: int, deadline: float) -> None:
         """Read the references.
 
         Args:
             number: about how many of the newest objects to read.
+            before: an object made when the search began.
             others: what to read besides.
             memory: bytes that may be taken.
             deadline: `time.monotonic` time after which reading is given up.
@@ -47,10 +53,12 @@ class NewestHolders:
         Raises:
             SnapshotTooLarge: either limit was met.
         """
-        objects = newest_objects(number)
-        ids = set(map(id, objects))
-        objects += {id(other): other for other in others if id(other) not in ids}.values()
-        self._ids = ids.union(map(id, others))
+        newest = newest_objects(number, before)
+        self._ids = set(map(id, newest))
+        objects: list[object] = list({id(other): other for other in others if id(other) not in self._ids}.values())
+        self._ids.update(map(id, others))
+        objects += newest
+        newest.clear()
         self.snapshot = Snapshot(objects, memory, deadline)
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import gc
 import time
 from typing import TYPE_CHECKING
 
-from jaxleak_magic.heap.addresses import ids_of
+from jaxleak_magic.heap.addresses import common, ids_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,7 +144,7 @@ class Snapshot:
     def _reread(self, chunk: int, wanted: set[int]) -> list[tuple[object, list[int]]]:
         result: list[tuple[object, list[int]]] = []
         for holder in self.objects[chunk * _CHUNK : (chunk + 1) * _CHUNK]:
-            children = wanted.intersection(map(id, gc.get_referents(holder)))
+            children = common(gc.get_referents(holder), wanted)
             if children:
                 result.append((holder, list(children)))
         return result
