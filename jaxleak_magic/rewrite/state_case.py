@@ -17,7 +17,7 @@ from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_threading import StateThreading
 from jaxleak_magic.rewrite.state_units import StateUnits
 from jaxleak_magic.rewrite.state_writes import Values, Write, seeds_for, write_at, writes_in
-from jaxleak_magic.rewrite.states import State
+from jaxleak_magic.rewrite.states import State, accesses, starts_as_number, state_at
 from jaxleak_magic.rewrite.texts import Text, Unreadable
 
 
@@ -67,10 +67,30 @@ def write_of(case: Case) -> Write | None:
     """The statement that stored the leaked value, where it is a write outside of its function."""
     place = case.leak.stored
     text = text_at(case.program, place)
-    if place is None or text is None:
-        return None
-    write = write_at(case.program, place.line, text)
+    known = place is not None and text is not None
+    write = write_at(case.program, place.line, text) if known else _write_of_value(case)  # type: ignore[union-attr]
     return None if write is None or is_memo(case.program, write) else write
+
+
+def _write_of_value(case: Case) -> Write | None:
+    """The one write, in the function that computed the value, of what has the value's name."""
+    place, variable = case.leak.created, case.leak.variable
+    text = text_at(case.program, place)
+    if place is None or text is None or variable is None:
+        return None
+    found: list[Write] = []
+    for function in case.program.functions():
+        if case.program.text_of[function] is not text:
+            continue
+        writes = list(writes_in(case.program, function))
+        if not function.lineno <= place.line <= (function.end_lineno or function.lineno):
+            continue
+        for write in writes:
+            names = {n.id for n in ast.walk(write.statement) if isinstance(n, ast.Name)}
+            names |= {n.attr for n in ast.walk(write.target) if isinstance(n, ast.Attribute)}
+            if variable in names and write.value is not None:
+                found.append(write)
+    return found[0] if len(found) == 1 else None
 
 
 def is_memo(program: Program, write: Write) -> bool:
@@ -146,6 +166,19 @@ def _other_writes(program: Program, write: Write) -> list[Write]:
     return found
 
 
+def _goes_on(program: Program, write: Write) -> bool:
+    """Whether a write computes a new array from the old one: traced though nothing else in it is."""
+    state = state_at(program, write.target, write.function)
+    if state is None or write.is_call or write.value is None:
+        return False
+    read = any(access.kind == "read" and _is_within(access.node, write.value) for access in accesses(program, state))
+    return read and not starts_as_number(program, state)
+
+
+def _is_within(node: ast.AST, outer: ast.AST) -> bool:
+    return any(each is node for each in ast.walk(outer))
+
+
 def known_tracers(case: Case) -> frozenset[str]:
     """Names of the writing function that certainly hold the leaked tracer itself."""
     chain = case.leak.chains[0] if case.leak.chains else ()
@@ -179,7 +212,11 @@ def thread(program: Program, writes: list[tuple[Write, frozenset[str], bool]]) -
         for other in writes_in(program, write.function):
             if other.statement is write.statement and other.target is write.target:
                 seeds += seeds_for(program, write, known, is_tracer)
-            elif other.value is not None and not is_memo(program, other) and values.may_be_traced(other.value):
+            elif (
+                other.value is not None
+                and not is_memo(program, other)
+                and (values.may_be_traced(other.value) or _goes_on(program, other))
+            ):
                 seeds += seeds_for(program, other, known, False)
     threading = StateThreading(program, list(dict.fromkeys(seeds)))
     for write, _, _ in writes:

@@ -47,7 +47,9 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
     if of_self:
         owner = program.scope_at[function]
     container = _path(write)
-    if not isinstance(write.value, ast.Name) and values.is_array(write.value) and not _is_display(write.value):
+    whole = isinstance(statement, ast.Expr) and write.value is statement.value  # ``metrics.update(loss=loss)``
+    named = isinstance(write.value, ast.Name) or _is_display(write.value)
+    if not whole and not named and values.is_array(write.value):
         parts: dict[str, ast.expr | None] = {_stem(write): write.value}
         before: list[ast.stmt] = []
         names = set(_names(program, statement, function, skip=write.value))

@@ -12,7 +12,7 @@ from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.state_case import is_memo, thread
 from jaxleak_magic.rewrite.state_units import StateUnits
 from jaxleak_magic.rewrite.state_writes import write_at
-from jaxleak_magic.rewrite.states import State, state_at
+from jaxleak_magic.rewrite.states import State, starts_as_number, state_at
 from jaxleak_magic.rewrite.texts import Text
 
 
@@ -26,7 +26,7 @@ def thread_plain_state(program: Program, text: Text, line: int) -> tuple[str, Dr
     if write is None or write.is_call or is_memo(program, write):
         return None
     state = state_at(program, write.target, write.function)
-    if state is None or not _starts_as_number(program, state):
+    if state is None or not starts_as_number(program, state):
         return None
     if re.search("compil|trac", state.stem, re.IGNORECASE):
         return None  # it counts compilations, and does so rightly
@@ -44,28 +44,6 @@ def units_state(units: StateUnits, function: ast.AST) -> State:
     """The one state that goes through a function."""
     unit = units.units[function]  # type: ignore[index]
     return next(iter([*unit.gives, *unit.needs]))
-
-
-def _starts_as_number(program: Program, state: State) -> bool:
-    """Whether a state is first bound to a number."""
-    values: list[ast.expr | None] = []
-    if not state.path:
-        sites = [s for s in program.sites(state.owner, state.root) if s.kind != "augmented"]
-        values = [program.assigned_value(site) for site in sites]
-        values = values[:1] if values else []
-    elif isinstance(state.owner.node, ast.ClassDef):
-        for node in ast.walk(state.owner.node):
-            match node:
-                case ast.Assign(targets=[ast.Attribute(attr=name) | ast.Name(id=name)], value=value):
-                    if name == state.path[1:]:
-                        values.append(value)
-                        break
-                case _:
-                    pass
-    return bool(values) and all(
-        isinstance(v, ast.Constant) and isinstance(v.value, int | float) and not isinstance(v.value, bool)
-        for v in values
-    )
 
 
 def _check_call(program: Program, call: ast.Call, name: str) -> None:

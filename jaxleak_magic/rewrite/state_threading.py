@@ -23,7 +23,7 @@ from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 from jaxleak_magic.rewrite.state_moves import emit_source, moved_text
 from jaxleak_magic.rewrite.state_units import LOOPS, StateUnits, Unit, returns_of, statement_of
-from jaxleak_magic.rewrite.states import Carried, State
+from jaxleak_magic.rewrite.states import Carried, State, key_text
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 _SPLIT = {"jax.vjp": ("value", "pullback"), "jax.jvp": ("value", "tangent"), "jax.linearize": ("value", "linear")}
@@ -73,6 +73,8 @@ class StateThreading:
         """
         for unit in self.units.values():
             self._check_unit(unit)
+            for state in unit.needs:
+                self._check_has_value(state)
         for state in self.found.all_states():
             for access in self.found.accesses(state):
                 replaced = state.path and not isinstance(state, Carried) and access.kind != "opaque"
@@ -144,6 +146,48 @@ class StateThreading:
                     f"`{name}` is mapped, and each row would start from the same `{self.where(both[0])}` and give "
                     "another one back. Keep one value for each row: pass an array of them in, and map over it."
                 )
+
+    def _check_has_value(self, state: State) -> None:
+        """A value that comes in must be there at the first call."""
+        if isinstance(state, Carried) or not state.path:
+            return
+        if state.of_self:
+            body = state.owner.node.body if isinstance(state.owner.node, ast.ClassDef) else []
+            word = state.path[1:]
+            for node in body:
+                if isinstance(node, ast.Assign | ast.AnnAssign) and word in ast.unparse(node).partition("=")[0].split():
+                    return
+        for access in self.found.accesses(state):
+            function = self.program.enclosing_function(access.node)
+            if access.kind == "write" and function not in self.units:
+                return
+        if not state.of_self and self._holds_at_first(state):
+            return
+        raise Refused(
+            f"`{self.where(state)}` may hold nothing at the first call, so there is no value to pass in. Give it one "
+            "before, then pass it in and return what becomes of it."
+        )
+
+    def _holds_at_first(self, state: State) -> bool:
+        site = self.program.only_site(state.owner, state.root)
+        if site is not None and isinstance(site.node, ast.ClassDef):
+            names = [s for n in site.node.body if isinstance(n, ast.Assign) for s in n.targets]
+            return any(isinstance(n, ast.Name) and f".{n.id}" == state.path for n in names)
+        value = self.program.assigned_value(site) if site is not None else None
+        match value:
+            case ast.Dict(keys=keys):
+                return any(isinstance(k, ast.Constant) and f"[{key_text(k.value)}]" == state.path for k in keys)
+            case ast.List(elts=elements):
+                return any(f"[{number}]" == state.path for number in range(len(elements)))
+            case ast.Call() if (definition := self.found.paths.instance_class(value)) is not None:
+                own = self.program.own_scope[definition]
+                inside = [s for s in self.found.all_states() if s.of_self and s.owner is own and s.path == state.path]
+                known = State(own, "", state.path)
+                for each in [*inside, known]:
+                    self._check_has_value(each)
+                return True
+            case _:
+                return False
 
     def _check_mapped_readers(self, unit: Unit) -> None:
         """What a mapped function stores has one value a row afterwards: a function that reads it may want one only."""

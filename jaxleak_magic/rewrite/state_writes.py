@@ -55,11 +55,20 @@ def writes_in(program: Program, function: FunctionNode) -> Iterator[Write]:
             case ast.AugAssign(target=target, value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
                 if _is_outside(program, target, function):
                     yield Write(function, statement, target, value)
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=container, attr=method), args=[_, *_] as arguments)):
-                if method in MUTATORS and _is_outside(program, container, function):
-                    yield Write(function, statement, container, arguments[-1])
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=container, attr=method)) as call):
+                stored = call.args[-1] if call.args else call if call.keywords else None
+                if stored is None or method not in MUTATORS or _is_users_method(program, container, method):
+                    continue
+                if _is_outside(program, container, function):
+                    yield Write(function, statement, container, stored)
             case _:
                 pass
+
+
+def _is_users_method(program: Program, owner: ast.expr, name: str) -> bool:
+    """Whether an object is certainly of a class of the user's that has this method."""
+    definition = CallPaths(program).instance_class(owner)
+    return definition is not None and any(isinstance(n, ast.FunctionDef) and n.name == name for n in definition.body)
 
 
 def _flattened(targets: Sequence[ast.expr]) -> Iterator[ast.expr]:

@@ -176,3 +176,25 @@ class Carried(State):
     def container(self) -> str:
         """The path of the container that takes the value."""
         return self.path.partition("@")[0]
+
+
+def starts_as_number(program: Program, state: State) -> bool:
+    """Whether a state is first bound to a number."""
+    values: list[ast.expr | None] = []
+    if not state.path:
+        sites = [s for s in program.sites(state.owner, state.root) if s.kind != "augmented"]
+        values = [program.assigned_value(site) for site in sites]
+        values = values[:1] if values else []
+    elif isinstance(state.owner.node, ast.ClassDef):
+        for node in ast.walk(state.owner.node):
+            match node:
+                case ast.Assign(targets=[ast.Attribute(attr=name) | ast.Name(id=name)], value=value):
+                    if name == state.path[1:]:
+                        values.append(value)
+                        break
+                case _:
+                    pass
+    return bool(values) and all(
+        isinstance(v, ast.Constant) and isinstance(v.value, int | float) and not isinstance(v.value, bool)
+        for v in values
+    )
