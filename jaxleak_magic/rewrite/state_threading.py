@@ -1021,4 +1021,6 @@ def plural(word: str) -> str:
     """A simple English plural of a name."""
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return word[:-1] + "ies"
+    if len(word) == 1:
+        return word + "s"
     return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")

@@ -48,6 +48,175 @@ result, flow = pump(4.0)
         variable="flow",
     ),
     Example(
+        "a list that a function under value_and_grad appends to",
+        _IMPORTS
+        + """\
+seen = []
+
+def loss(w, x):
+    h = jnp.tanh(w * x)
+    seen.append({"h": h, "final": False})
+    return h.sum()
+
+value, grads = jax.value_and_grad(loss)(0.5, jnp.ones(3))
+print(value)
+""",
+        _IMPORTS
+        + """\
+seen = []
+
+def loss(w, x):
+    h = jnp.tanh(w * x)
+    return h.sum(), h
+
+(value, h), grads = jax.value_and_grad(loss, has_aux=True)(0.5, jnp.ones(3))
+seen.append({"h": h, "final": False})
+print(value)
+""",
+        stored_line=8,
+        variable="h",
+    ),
+    Example(
+        "what a scan body collects comes back as ys",
+        _IMPORTS
+        + """\
+path = []
+
+def hop(x, dx):
+    x = x + dx
+    path.append(x)
+    return x, None
+
+end, _ = jax.lax.scan(hop, 0.0, jnp.arange(3.0))
+jnp.stack(path)
+""",
+        _IMPORTS
+        + """\
+path = []
+
+def hop(x, dx):
+    x = x + dx
+    return x, x
+
+end, xs = jax.lax.scan(hop, 0.0, jnp.arange(3.0))
+path.extend(xs)
+jnp.stack(path)
+""",
+        stored_line=8,
+        variable="x",
+    ),
+    Example(
+        "an attribute of a mapped object, for each row",
+        _IMPORTS
+        + """\
+class Norm:
+    mean = None
+
+    def __call__(self, x):
+        self.mean = x.mean()
+        return x - self.mean
+
+norm = Norm()
+step = jax.jit(jax.vmap(norm))
+out = step(jnp.ones((3, 4)))
+""",
+        _IMPORTS
+        + """\
+class Norm:
+    mean = None
+
+    def __call__(self, x):
+        mean = x.mean()
+        return x - mean, mean
+
+norm = Norm()
+step = jax.jit(jax.vmap(norm))
+out, norm.mean = step(jnp.ones((3, 4)))
+""",
+        stored_line=8,
+        variable="mean",
+    ),
+    Example(
+        "a schedule made of a traced value moves out with it",
+        _IMPORTS
+        + """\
+import optax
+
+made = {}
+
+@jax.jit
+def plan(batches):
+    warm = 4.0 * jnp.max(batches)
+    def ramp(count):
+        return jnp.minimum(1.0, count / warm)
+    made["tx"] = optax.scale_by_schedule(ramp)
+    return warm
+
+warm = plan(jnp.ones(2))
+print(warm)
+""",
+        _IMPORTS
+        + """\
+import optax
+
+made = {}
+
+@jax.jit
+def plan(batches):
+    warm = 4.0 * jnp.max(batches)
+    return warm
+
+warm = plan(jnp.ones(2))
+
+def ramp(count):
+    return jnp.minimum(1.0, count / warm)
+
+made["tx"] = optax.scale_by_schedule(ramp)
+print(warm)
+""",
+        stored_line=13,
+        variable="warm",
+    ),
+    Example(
+        "two calls, each of which stores a value",
+        _IMPORTS
+        + """\
+seen = []
+
+def layer(x):
+    h = jnp.tanh(x)
+    seen.append(h)
+    return h
+
+@jax.jit
+def net(x):
+    return layer(layer(x))
+
+net(1.0)
+""",
+        refusal="called more than once in `net`",
+        stored_line=8,
+        variable="h",
+    ),
+    Example(
+        "a mapped function whose value another function reads as one",
+        _IMPORTS
+        + """\
+replay = []
+
+def rollout(start):
+    obs = jnp.tanh(start)
+    replay.append(obs)
+    return obs * 2
+
+jax.vmap(rollout)(jnp.arange(3.0))
+jax.vmap(lambda s: s + replay[0])(jnp.arange(3.0))
+""",
+        refusal="may want only one",
+        stored_line=8,
+        variable="obs",
+    ),
+    Example(
         "one of several ways to return, and a way that falls off the end",
         _IMPORTS
         + """\
