@@ -49,15 +49,19 @@ jax.vmap(leak)(jax.numpy.ones(3))
 """
 
 
-def check(text: str, locate: bool, **options: Any) -> tuple[Report, dict[str, Any]]:
+def first_run(text: str, namespace: dict[str, Any], **options: Any) -> tuple[CheckedRun, Report]:
     book, name = SourceBook(), "<cell under test>"
     book.add(name, SourceText(text))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    code = compile(text, name, "exec")
     run = CheckedRun(book, namespace, name, CheckOptions(**options))
     run.start()
-    exec(code, namespace)
-    report = run.finish(None)
+    exec(compile(text, name, "exec"), namespace)
+    return run, run.finish(None)
+
+
+def check(text: str, locate: bool, **options: Any) -> tuple[Report, dict[str, Any]]:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    run, report = first_run(text, namespace, **options)
+    code = compile(text, "<cell under test>", "exec")
     return (run.located(report, lambda: exec(code, namespace)) if locate else report), namespace
 
 
@@ -87,14 +91,7 @@ def test_what_the_syntax_tells_is_not_run_again() -> None:
 
 
 def test_a_second_run_that_does_not_leak_keeps_the_first_report() -> None:
-    text = BY_NAME.replace("f(1.0)\n", "if not hasattr(jax, '_once_for_this_test'):\n    f(1.0)\n")
-    book, name = SourceBook(), "<cell under test>"
-    book.add(name, SourceText(text))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    run = CheckedRun(book, namespace, name)
-    run.start()
-    exec(compile(text, name, "exec"), namespace)
-    first = run.finish(None)
+    run, first = first_run(BY_NAME, {"__name__": "__main__"})
     report = run.located(first, lambda: None)
     assert report.leaks == first.leaks
     assert "did not leak in the same way" in report.checked.unchecked[-1]
@@ -105,14 +102,7 @@ def test_an_error_of_the_second_run_is_dropped_and_the_trace_function_put_back()
         return None
 
     before = sys.gettrace()
-    text = BY_NAME
-    book, name = SourceBook(), "<cell under test>"
-    book.add(name, SourceText(text))
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    run = CheckedRun(book, namespace, name)
-    run.start()
-    exec(compile(text, name, "exec"), namespace)
-    first = run.finish(None)
+    run, first = first_run(BY_NAME, {"__name__": "__main__"})
     sys.settrace(trace)
     try:
         run.located(first, lambda: 1 / 0)
