@@ -75,6 +75,7 @@ const claims = (globalThis.__jaxleakClaims ??= new Map());
 export default {
   initialize({ model, signal }) {
     const uid = model.get("uid");
+    // A part of the report -> what stands there now, and what takes it back.
     const dressed = new Map();
     // What an update of the output must not lose: which parts are open, what was said, and which fix had the focus.
     const opened = new Map();
@@ -102,7 +103,7 @@ export default {
 
     const dressFix = (slot) => {
       const fix = model.get("fixes").find(({ number }) => String(number) === slot.dataset.jaxleakFix);
-      if (!fix) return () => {};
+      if (!fix) return [slot, () => {}];
       const hint = [...slot.childNodes];
       const status = makeStatus();
       const say = (text) => {
@@ -132,15 +133,15 @@ export default {
       redraw();
       status.textContent = said.get(fix.number) ?? (isApplied(fix.number) ? "Applied." : "");
       if (focused === slot.dataset.jaxleakFix && document.activeElement === document.body) slot.querySelector("button")?.focus();
-      return () => slot.replaceChildren(...hint);
+      return [slot, () => slot.replaceChildren(...hint)];
     };
 
     const dressDetails = (details) => {
-      const title = (element) => element?.querySelector("summary").textContent;
+      const title = (element) => element?.querySelector("summary")?.textContent;
       const key = title(details.closest(".leak")) + title(details);
       if (opened.has(key)) details.open = opened.get(key);
       details.addEventListener("toggle", () => opened.set(key, details.open));
-      return () => {};
+      return [details, () => {}];
     };
 
     const dress = (part) => {
@@ -150,7 +151,7 @@ export default {
 
     const arm = async () => {
       scheduled = false;
-      for (const part of [...dressed.keys()]) if (!part.isConnected && !part.matches("img")) dressed.delete(part);
+      for (const [part, [shown]] of [...dressed]) if (!shown.isConnected) dressed.delete(part);
       const parts = [...document.querySelectorAll(`${root} :is([data-jaxleak-fix], .pic img, details)`)];
       if (closed || parts.every((part) => dressed.has(part))) return;
       if (!(await cellsOf(model)).some((cell) => holds(cell, uid)) || closed) return;
@@ -176,7 +177,7 @@ export default {
       observer.disconnect();
       deafen();
       claims.get(uid)?.delete(model);
-      for (const restore of dressed.values()) restore();
+      for (const [, restore] of dressed.values()) restore();
       dressed.clear();
     };
     signal?.addEventListener("abort", close);

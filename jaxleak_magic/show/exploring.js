@@ -10,10 +10,10 @@ const drawingOf = (image) => {
   return [drawing, ...drawing.querySelectorAll("*")].some(strange) ? null : document.importNode(drawing, true);
 };
 
-// `nodes` are [name, facts]; the first is of the node with the class n1. Gives what puts the image back.
+// `nodes` are [name, facts]; the first is of the node with the class n1. Gives the drawing and what puts the image back.
 const livePicture = (image, nodes) => {
   const drawing = drawingOf(image);
-  if (!drawing) return () => {};
+  if (!drawing) return [image, () => {}];
   const told = make("p", "", { role: "status", class: "told" });
   nodes.forEach(([name, facts], i) => {
     const node = drawing.querySelector(`.n${i + 1}`);
@@ -24,10 +24,11 @@ const livePicture = (image, nodes) => {
   setAll(drawing, { role: "group", "aria-label": image.alt, style: image.getAttribute("style") ?? "" });
   image.replaceWith(drawing);
   drawing.parentElement.after(told);
-  return () => {
+  const restore = () => {
     drawing.replaceWith(image);
     told.remove();
   };
+  return [drawing, restore];
 };
 
 // Up and Down walk the list of leaks, Enter asks a node. Before the front end sees them, which has other uses for them.
