@@ -9,6 +9,7 @@ from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.call_paths import Site
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
+from jaxleak_magic.rewrite.state_conditions import where
 from jaxleak_magic.rewrite.state_units import Unit, returns_of, statement_of
 from jaxleak_magic.rewrite.states import Carried, State
 from jaxleak_magic.rewrite.texts import TextEdit
@@ -50,7 +51,7 @@ def emit_loop(threading: StateThreading, unit: Unit, site: Site, caller: Functio
 
 def _by_hand(threading: StateThreading, unit: Unit, why: str) -> Refused:
     name = threading.found.name(unit.function)
-    states = ", ".join(f"`{threading.where(s)}`" for s in unit.gives)
+    states = ", ".join(f"`{where(s)}`" for s in unit.gives)
     return Refused(
         f"The loop body `{name}` {why}. Put {states} into the carry by hand, and bind it where the loop returns."
     )
@@ -153,7 +154,7 @@ def _check_initial(threading: StateThreading, state: State, unit: Unit) -> None:
             found.append(parent.value if isinstance(parent, ast.Assign) and access.node in parent.targets else None)
     if not found or not all(_is_array_at_first(threading, value) for value in found):
         raise Refused(
-            f"`{threading.where(state)}` would go into the carry of a loop, and it is not sure that it holds an array "
+            f"`{where(state)}` would go into the carry of a loop, and it is not sure that it holds an array "
             f"of the right type from the start. Give it one, then pass it through the carry of "
             f"`{threading.found.name(unit.function)}`."
         )
@@ -254,7 +255,7 @@ def _hoist(
     """The loop on a line of its own, where its result is only part of an expression."""
     program = threading.program
     text, statement, parent = program.text_of[call], statement_of(program, call), program.parent[call]
-    threading.check_binding_place(call, statement, caller)
+    threading.binding.check_binding_place(call, statement, caller)
     stem, added = parts
     number: object = None
     match parent:

@@ -21,9 +21,11 @@ from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
+from jaxleak_magic.rewrite.state_binding import Binding
+from jaxleak_magic.rewrite.state_conditions import Conditions, is_writer
 from jaxleak_magic.rewrite.state_moves import emit_source, moved_text
 from jaxleak_magic.rewrite.state_units import LOOPS, StateUnits, Unit, returns_of, statement_of
-from jaxleak_magic.rewrite.states import Carried, State, key_text
+from jaxleak_magic.rewrite.states import Carried, State
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 _SPLIT = {"jax.vjp": ("value", "pullback"), "jax.jvp": ("value", "tangent"), "jax.linearize": ("value", "linear")}
@@ -44,13 +46,14 @@ class StateThreading:
         self.program = program
         self.found = StateUnits(program, seeds)
         self.draft = Draft()
+        self.binding = Binding(self)
         self._local: dict[tuple[FunctionNode, State], str] = {}
         self._dropped: dict[tuple[FunctionNode, State], ast.stmt] = {}
         self._flat: dict[FunctionNode, bool] = {}
         self._order = 0
         self._after: dict[ast.stmt, list[str]] = {}
         self._taken: dict[Scope | None, set[str]] = {}
-        self._options: set[ast.AST] = set()
+        self.options: set[ast.AST] = set()
         self._replaced: set[ast.AST] = set()
         self._returned: set[FunctionNode] = set()
         self.moved: set[tuple[FunctionNode, ast.stmt]] = set()
@@ -71,10 +74,7 @@ class StateThreading:
         Raises:
             Refused: where the meaning would not certainly stay.
         """
-        for unit in self.units.values():
-            self._check_unit(unit)
-            for state in unit.needs:
-                self._check_has_value(state)
+        Conditions(self.found).check()
         for state in self.found.all_states():
             for access in self.found.accesses(state):
                 replaced = state.path and not isinstance(state, Carried) and access.kind != "opaque"
@@ -103,165 +103,6 @@ class StateThreading:
     def _name(self, function: FunctionNode) -> str:
         return self.found.name(function)
 
-    def where(self, state: State) -> str:
-        """A state in the user's words."""
-        return f"{state.root or 'self'}{'' if isinstance(state, Carried) else state.path}"
-
-    # -- conditions -------------------------------------------------------------------------------------------------
-
-    def _check_unit(self, unit: Unit) -> None:
-        function, name = unit.function, self._name(unit.function)
-        if isinstance(function, ast.AsyncFunctionDef) or any(
-            isinstance(n, ast.Yield | ast.YieldFrom | ast.Await)
-            for n in ast.walk(function)
-            if self.program.scope_at.get(n) is self.program.own_scope[function]
-        ):
-            raise Refused(f"`{name}` is a generator or asynchronous. Return the value from it by hand.")
-        if not self.program.scopes_agree(function):
-            raise Refused(f"The names used in `{name}` could not be resolved with certainty.")
-        own = self.program.own_scope[function]
-        for state in (*unit.gives, *unit.needs):
-            if isinstance(state, Carried):
-                self._check_carried(unit, state)
-            for access in self.found.accesses(state):
-                around = self.program.enclosing_function(access.node)
-                inside = self.program.scope_at[access.node].is_inside(own)
-                if not inside or (isinstance(state, Carried) and self._in_moved(access.node, state)):
-                    continue
-                if around is not function and around not in self.units:
-                    raise Refused(
-                        f"A function inside `{name}` uses `{self.where(state)}` (line {access.node.lineno}). Pass the "
-                        "value to it as an argument."
-                    )
-                if isinstance(state, Carried) and self._is_writer(function, state):
-                    continue  # what it reads of what it stores is looked at where the statement is taken out
-                if access.kind == "opaque":
-                    raise self.found._opaque(state, access, function)
-        self._check_same_attribute(unit)
-        self._check_mapped_readers(unit)
-        if unit.needs and unit.gives and any(s.is_mapped for s in self.found.paths.of(function)):
-            both = [s for s in unit.gives if s in unit.needs]
-            if both:
-                raise Refused(
-                    f"`{name}` is mapped, and each row would start from the same `{self.where(both[0])}` and give "
-                    "another one back. Keep one value for each row: pass an array of them in, and map over it."
-                )
-
-    def _check_has_value(self, state: State) -> None:
-        """A value that comes in must be there at the first call."""
-        if isinstance(state, Carried) or not state.path:
-            return
-        if state.of_self:
-            body = state.owner.node.body if isinstance(state.owner.node, ast.ClassDef) else []
-            word = state.path[1:]
-            for node in body:
-                if isinstance(node, ast.Assign | ast.AnnAssign) and word in ast.unparse(node).partition("=")[0].split():
-                    return
-        for access in self.found.accesses(state):
-            function = self.program.enclosing_function(access.node)
-            if access.kind == "write" and function not in self.units:
-                return
-        if not state.of_self and self._holds_at_first(state):
-            return
-        raise Refused(
-            f"`{self.where(state)}` may hold nothing at the first call, so there is no value to pass in. Give it one "
-            "before, then pass it in and return what becomes of it."
-        )
-
-    def _holds_at_first(self, state: State) -> bool:
-        site = self.program.only_site(state.owner, state.root)
-        if site is not None and isinstance(site.node, ast.ClassDef):
-            names = [s for n in site.node.body if isinstance(n, ast.Assign) for s in n.targets]
-            return any(isinstance(n, ast.Name) and f".{n.id}" == state.path for n in names)
-        value = self.program.assigned_value(site) if site is not None else None
-        match value:
-            case ast.Dict(keys=keys):
-                return any(isinstance(k, ast.Constant) and f"[{key_text(k.value)}]" == state.path for k in keys)
-            case ast.List(elts=elements):
-                return any(f"[{number}]" == state.path for number in range(len(elements)))
-            case ast.Call() if (definition := self.found.paths.instance_class(value)) is not None:
-                own = self.program.own_scope[definition]
-                inside = [s for s in self.found.all_states() if s.of_self and s.owner is own and s.path == state.path]
-                known = State(own, "", state.path)
-                for each in [*inside, known]:
-                    self._check_has_value(each)
-                return True
-            case _:
-                return False
-
-    def _check_mapped_readers(self, unit: Unit) -> None:
-        """What a mapped function stores has one value a row afterwards: a function that reads it may want one only."""
-        for site in self.found.paths.of(unit.function):
-            if not site.is_mapped:
-                continue
-            for state in unit.gives:
-                here = self.found.at_site(state, site)
-                for access in self.found.accesses(here):
-                    reader = self.program.enclosing_function(access.node)
-                    if reader is None or reader in self.units or reader is self.found.caller(site):
-                        continue
-                    if access.kind == "write":
-                        continue
-                    raise Refused(
-                        f"`{self.where(here)}` gets one value for each mapped row, and "
-                        f"`{short_text(self.program, access.node)}` on line {access.node.lineno} may want only one. "
-                        f"Return the value from `{self._name(unit.function)}`, and pass each row its own."
-                    )
-
-    def _in_moved(self, node: ast.AST, state: Carried) -> bool:
-        return state.statement is not None and any(n is node for n in ast.walk(state.statement))
-
-    def _check_carried(self, unit: Unit, state: Carried) -> None:
-        function = unit.function
-        giving = [
-            (callee, site)
-            for callee, site in self.found.calls_in(function)
-            if any(self.found.at_site(s, site) == state for s in callee.gives)
-        ]
-        for number, (callee, site) in enumerate(giving):
-            if number or self.found.is_conditional(site.call, function):
-                how = "more than once" if number else "in a loop or under a condition"
-                raise Refused(
-                    f"`{self._name(callee.function)}` is called {how} in `{self._name(function)}` (line "
-                    f"{site.call.lineno}), and each call stores a value in `{self.where(state)}`. Collect them in a "
-                    f"list inside `{self._name(function)}` and return that list."
-                )
-
-    def _check_same_attribute(self, unit: Unit) -> None:
-        """An attribute of the same name of an object that is not known may be the state under another name."""
-        attributes = {s.path.rpartition(".")[2]: s for s in (*unit.gives, *unit.needs) if s.path.startswith(".")}
-        if not attributes:
-            return
-        known = {a.node for s in self.found.all_states() for a in self.found.accesses(s)}
-        for function in self.found.extent():
-            for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and node.attr in attributes and node not in known:
-                    if self.program.qualified(node) is not None or self._is_called(node):
-                        continue
-                    base = self.found.paths.instance_class(node.value)
-                    state = attributes[node.attr]
-                    if base is not None and not self._may_be_of(base, state):
-                        continue
-                    raise Refused(
-                        f"`{short_text(self.program, node)}` on line {node.lineno} may be "
-                        f"`{self.where(state)}` too. Pass the value there as an argument."
-                    )
-                if isinstance(node, ast.Constant) and node.value in attributes:
-                    raise Refused(
-                        f"`{node.value}` is named in a string on line {node.lineno}, where it may be read or written."
-                    )
-
-    def _is_called(self, node: ast.expr) -> bool:
-        parent = self.program.parent[node]
-        return isinstance(parent, ast.Call) and parent.func is node
-
-    def _may_be_of(self, definition: ast.ClassDef, state: State) -> bool:
-        if state.of_self:
-            return state.owner.node is definition
-        site = self.program.only_site(state.owner, state.root)
-        value = self.program.assigned_value(site) if site is not None else None
-        return value is None or self.found.paths.instance_class(value) in (None, definition)
-
     # -- names ------------------------------------------------------------------------------------------------------
 
     def _name_states(self, unit: Unit) -> None:
@@ -272,7 +113,7 @@ class StateThreading:
                 assert isinstance(statement.value, ast.Name)
                 self._local[function, state] = statement.value.id
                 self._dropped[function, state] = statement
-            elif isinstance(state, Carried) and self._is_writer(function, state):
+            elif isinstance(state, Carried) and is_writer(self.program, function, state):
                 name = state.name if state.value is None else self.fresh(function, state.name)
                 self._local[function, state] = name
             elif isinstance(state, Carried):
@@ -284,9 +125,6 @@ class StateThreading:
             else:
                 self._local[function, state] = self.fresh(function, state.stem)
             self.draft.variables.append(self._local[function, state])
-
-    def _is_writer(self, function: FunctionNode, state: Carried) -> bool:
-        return state.statement is not None and self.program.enclosing_function(state.statement) is function
 
     def _check_not_local(self, function: FunctionNode, state: State) -> None:
         if self.program.own_scope[function].lookup(state.root) is not state.owner:
@@ -439,7 +277,7 @@ class StateThreading:
         for state in dict.fromkeys([*unit.gives, *unit.needs]):
             name = self._local[function, state]
             if isinstance(state, Carried):
-                if self._is_writer(function, state):
+                if is_writer(self.program, function, state):
                     emit_source(self, unit, state)
                 continue
             dropped = self._dropped.get((function, state))
@@ -684,14 +522,12 @@ class StateThreading:
             self.add(text, *insertions.append_arguments(text, call, values))
 
     def _check_options(self, site: Site, needs: bool, gives: bool) -> None:
-        from jaxleak_magic.rewrite.flow import _counts_from_the_front  # type: ignore[attr-defined]
-
         for wrapper in site.wrappers:
             if wrapper.call is None:
                 continue
             for option in wrapper.call.keywords:
                 word = option.arg or "**"
-                numbers = word.endswith(("argnums", "argnums"))
+                numbers = word.endswith("argnums")
                 if word in ("in_shardings", "out_shardings", "**") or (word == "has_aux" and gives):
                     raise Refused(
                         f"`{short_text(self.program, wrapper.call)}` is called with `{word}`, so a further result is "
@@ -702,7 +538,7 @@ class StateThreading:
                         f"`{short_text(self.program, wrapper.call)}` has `out_axes`. Add an entry for the further "
                         "result by hand."
                     )
-                if numbers and needs and not _counts_from_the_front(option.value):
+                if numbers and needs and not _count_from_the_front(option.value):
                     raise Refused(
                         f"`{short_text(self.program, wrapper.call)}` counts arguments from the end. Count them from "
                         "the front first."
@@ -712,9 +548,9 @@ class StateThreading:
         vmap = wrapper.call
         if vmap is None or wrapper.node in getattr(self.program.parent.get(wrapper.node), "decorator_list", []):
             raise Refused("A function decorated with `vmap` would need one more argument. Pass it by hand.")
-        if vmap in self._options:
+        if vmap in self.options:
             return
-        self._options.add(vmap)
+        self.options.add(vmap)
         text = self.program.text_of[vmap]
         given = next((k.value for k in vmap.keywords if k.arg == "in_axes"), None)
         if given is None and len(vmap.args) > 1:
@@ -736,9 +572,9 @@ class StateThreading:
     def _ask_for_aux(self, site: Site) -> None:
         """Let every transform on the way give the further results back."""
         for wrapper in site.wrappers:
-            if wrapper.name not in TAKES_AUX or wrapper.node in self._options:
+            if wrapper.name not in TAKES_AUX or wrapper.node in self.options:
                 continue
-            self._options.add(wrapper.node)
+            self.options.add(wrapper.node)
             text = self.program.text_of[wrapper.node]
             if wrapper.call is not None:
                 self.add(text, *insertions.append_keywords(text, wrapper.call, ["has_aux=True"]))
@@ -751,8 +587,8 @@ class StateThreading:
                 )
             new = f"{partial}({text.of(wrapper.node)}, has_aux=True)"
             self.add(text, *insertions.replace(text, wrapper.node, new))
-        if site.consumer in _SPLIT and site.call not in self._options:
-            self._options.add(site.call)
+        if site.consumer in _SPLIT and site.call not in self.options:
+            self.options.add(site.call)
             text = self.program.text_of[site.call]
             keyword = insertions.append_keywords(text, site.call, ["has_aux=True"])
             self.add(text, *(replace(edit, rank=3) for edit in keyword))
@@ -769,7 +605,7 @@ class StateThreading:
             pair = ("value", "grads")
         if sum(w.name in TAKES_AUX for w in site.wrappers) > 1 and pair is not None:
             raise Refused("The function is differentiated more than once. Return the value by hand.")
-        self.bind_result(site.call, caller, self._joined(unit, names), pair, self.is_bare(unit), unit)
+        self.binding.bind_result(site.call, caller, self._joined(unit, names), pair, self.is_bare(unit), unit)
 
     def _bound_names(self, unit: Unit, site: Site, caller: FunctionNode | None) -> list[str]:
         """What the new results are bound to, one name or place each."""
@@ -796,7 +632,11 @@ class StateThreading:
         if len(unit.gives) != 1 or unit.needs or isinstance(unit.function, ast.Lambda):
             return False
         (state,) = unit.gives
-        if not isinstance(state, Carried) or not self._is_writer(unit.function, state) or state.value is not None:
+        if (
+            not isinstance(state, Carried)
+            or not is_writer(self.program, unit.function, state)
+            or state.value is not None
+        ):
             return False
         for statement in (returns := returns_of(self.program, unit.function)):
             if not isinstance(statement.value, ast.Name) or statement.value.id != self._local[unit.function, state]:
@@ -811,7 +651,9 @@ class StateThreading:
 
     def _is_writer_of_site(self, state: Carried, site: Site) -> bool:
         return any(
-            function in self._returned and self._is_writer(function, state) and site in self.found.paths.of(function)
+            function in self._returned
+            and is_writer(self.program, function, state)
+            and site in self.found.paths.of(function)
             for function in self.units
         )
 
@@ -833,146 +675,6 @@ class StateThreading:
         name = self.fresh(caller, *stems, at=site.call)
         self.draft.new_parameters.add(name)
         return name
-
-    def bind_result(
-        self,
-        call: ast.Call,
-        caller: FunctionNode | None,
-        added: str,
-        pair: tuple[str, str] | None,
-        bare: bool,
-        unit: Unit,
-    ) -> None:
-        """Bind a call's result and what comes with it now, where it was used alone before.
-
-        Args:
-            call: the call.
-            caller: the function around it.
-            added: names of what comes with it.
-            pair: what the parts are called where the call gives a pair of which the first part gets the addition
-                (``value_and_grad``) or which gets a third part (``vjp``); else None.
-            bare: whether nothing came back before.
-            unit: the function that is called.
-        """
-        text, statement = self.program.text_of[call], statement_of(self.program, call)
-        parent = self.program.parent[call]
-        self.check_binding_place(call, statement, caller)
-        if bare:
-            if parent is not statement or not isinstance(statement, ast.Expr) or pair is not None:
-                raise Refused(
-                    f"`{self._name(unit.function)}` returns nothing, and its result is used on line {call.lineno}. "
-                    "Return the value from it by hand."
-                )
-            self._prefix(text, call, f"{added} = ")
-            return
-        if isinstance(statement, ast.Assign) and parent is statement and len(statement.targets) == 1:
-            target = statement.targets[0]
-            pattern = self._pattern(text, target, added, pair, self.is_flat(unit))
-            if pattern is not None:
-                self.add(text, TextEdit(text.start(target), text.stop(target), 0, pattern))
-                return
-        shown = parent is statement and self._is_shown(text, statement)
-        if parent is statement and isinstance(statement, ast.Expr) and not shown and pair is None:
-            self._prefix(text, call, f"{self.unused()}, {added} = ")
-            return
-        if pair is None:
-            names = [self.fresh(caller, *self._stems(unit), at=call)]
-            whole = names[0]
-        else:
-            names = [self.fresh(caller, name, at=call) for name in pair]
-            whole = ", ".join(names)
-        self.draft.new_parameters.update(names)
-        if pair is None:
-            target_text = f"{names[0]}, {added}"
-        elif unit_call := call in self._options:
-            del unit_call
-            target_text = f"{whole}, {added}"
-        else:
-            target_text = f"({names[0]}, {added}), {names[1]}"
-        rendered = self.rendered(text, call)
-        if parent is statement and isinstance(statement, ast.Expr):
-            start, stop = text.start(call), text.stop(call)
-            self.add(text, TextEdit(start, stop, 0, f"{target_text} = {rendered}"))
-            if shown:
-                self._after.setdefault(statement, []).append(whole)
-            return
-        self.before(text, statement, f"{target_text} = {rendered}")
-        alone = isinstance(statement, ast.Return | ast.Assign | ast.Expr) and parent is statement
-        self.add(text, TextEdit(text.start(call), text.stop(call), 0, whole if pair is None or alone else f"({whole})"))
-
-    def _stems(self, unit: Unit) -> list[str]:
-        """Names for a function's result: that which it returns by name, or plain words."""
-        returned = {r.value.id for r in returns_of(self.program, unit.function) if isinstance(r.value, ast.Name)}
-        every = [r for r in returns_of(self.program, unit.function)]
-        named = list(returned) if len(returned) == 1 and all(isinstance(r.value, ast.Name) for r in every) else []
-        return [*named, "value", "result"]
-
-    def _prefix(self, text: Text, call: ast.Call, new: str) -> None:
-        start = text.start(call)
-        self.add(text, TextEdit(start, start, -1, new))
-
-    def _is_shown(self, text: Text, statement: ast.stmt) -> bool:
-        """Whether a statement is the last expression of a text, whose value is displayed."""
-        if text.tree.body[-1:] != [statement]:
-            return False
-        return not text.masked[text.stop(statement) :].lstrip(" \t").startswith(";")
-
-    def _pattern(
-        self, text: Text, target: ast.expr, added: str, pair: tuple[str, str] | None, flat: bool
-    ) -> str | None:
-        """The left side that takes the addition too, or None where the target is not of the right form."""
-        old = self.rendered(text, target)
-        if pair is None:
-            if not isinstance(target, ast.Tuple | ast.List):
-                return f"{old}, {added}"
-            if flat:
-                inner = old[1:-1].rstrip(", ") if old[0] in "([" else old.rstrip(", ")
-                return f"{inner}, {added}"
-            return f"{old}, {added}" if old[0] in "([" else f"({old}), {added}"
-        if not isinstance(target, ast.Tuple | ast.List) or len(target.elts) != 2:
-            return None
-        first, second = target.elts
-        if isinstance(first, ast.Starred) or isinstance(second, ast.Starred):
-            return None
-        one, two = text.of(first), text.of(second)
-        if isinstance(first, ast.Tuple) and not one.startswith("("):
-            one = f"({one})"
-        return f"({one}, {added}), {two}" if pair == ("value", "grads") else f"{one}, {two}, {added}"
-
-    def check_binding_place(self, call: ast.Call, statement: ast.stmt, caller: FunctionNode | None) -> None:
-        """Refuse where a call's results cannot be bound before the rest of its statement runs."""
-        node: ast.AST = call
-        while node is not statement:
-            above = self.program.parent[node]
-            conditional = (
-                (isinstance(above, ast.IfExp) and node is not above.test)
-                or (isinstance(above, ast.BoolOp) and node is not above.values[0])
-                or isinstance(above, ast.comprehension | ast.Lambda | ast.NamedExpr | ast.Await | ast.JoinedStr)
-                or type(above).__name__.endswith("Comp")
-                or isinstance(above, ast.GeneratorExp)
-                or (isinstance(above, ast.Compare) and len(above.ops) > 1)
-            )
-            if conditional:
-                raise Refused(
-                    f"`{short_text(self.program, call)}` on line {call.lineno} stands inside a larger expression in "
-                    "which it may not run, or run more than once. Call it in a statement of its own first, and bind "
-                    "both results there."
-                )
-            node = above
-        simple = isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr | ast.Return | ast.Assert)
-        text = self.program.text_of[call]
-        header = isinstance(statement, ast.If) and text.of(statement).startswith("if")
-        header = header or (isinstance(statement, ast.For) and self._is_within(call, statement.iter))
-        if not simple and not header:
-            raise Refused(
-                f"`{short_text(self.program, call)}` on line {call.lineno} is called in a form in which a further "
-                "result cannot be bound. Call it in a statement of its own first."
-            )
-        if caller is None and self.program.scope_at[call].kind == "class":
-            raise Refused(f"A class body calls it on line {call.lineno}. Bind the value there by hand.")
-
-    def _is_within(self, node: ast.AST, outer: ast.AST) -> bool:
-        return any(n is node for n in ast.walk(outer))
 
     def _emit_loop_returns(self, unit: Unit) -> None:
         from jaxleak_magic.rewrite.state_loops import emit_returns
@@ -997,6 +699,12 @@ def _spaced(lines: Sequence[str]) -> list[str]:
             found.append("")
         found.append(line)
     return found
+
+
+def _count_from_the_front(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple | ast.List):
+        return all(map(_count_from_the_front, node.elts))
+    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 0
 
 
 def _is_zero(node: ast.expr) -> bool:

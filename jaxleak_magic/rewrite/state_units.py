@@ -293,7 +293,7 @@ class StateUnits:
                 if isinstance(state, Carried) and state.statement in self._above(access.node):
                     continue
                 if access.kind == "opaque":
-                    raise self._opaque(state, access, function)
+                    raise self.opaque(state, access, function)
                 unit = self._unit(function)
                 if access.kind != "read":
                     unit.gives[state] = None
@@ -352,7 +352,8 @@ class StateUnits:
                 found.append(value)
         return found
 
-    def _opaque(self, state: State, access: Access, function: FunctionNode) -> Refused:
+    def opaque(self, state: State, access: Access, function: FunctionNode) -> Refused:
+        """The refusal of a use of which it is not sure what it reads."""
         return Refused(
             f"`{self.name(function)}` uses `{short_text(self.program, access.node)}` on line {access.node.lineno} "
             f"while `{state.root or 'self'}{state.path.partition('@')[0]}` is being computed, and it is not "
