@@ -122,6 +122,7 @@ class _Search:
         self.frontier: list[object] = []
         self.arguments: tuple[object, ...] = ()
         self.put_off: list[tuple[list[object], set[int]]] = []  # most of a crowd of holders, and ids of what they hold
+        self.in_crowds: Counter[int] = Counter()  # how often these lists refer to recorded holders, by id
         self.thorough = False  # whether crowds are taken as a whole
         self.walked = 0.0
         self.snapshot: Snapshot | None = None
@@ -249,17 +250,18 @@ class _Search:
         What is known grows as needed: from what was read forwards, from below the targets, and from the newest objects
         of the heap with the wide containers met forwards.
         """
-        explained = self.known.explained(self.frontier, self.besides, Counter())
+        besides = self.besides + self.in_crowds
+        explained = self.known.explained(self.frontier, besides, Counter())
         if not all(explained) and not self.known_below_targets and self.budget.forward:
             self._below_targets()
-            explained = self.known.explained(self.frontier, self.besides, Counter())
+            explained = self.known.explained(self.frontier, besides, Counter())
         self._take_explained(explained, {}, fresh)
         if not self.frontier or not self._read_newest():
             return
         assert self.newest is not None
         holders = self.newest.of(self.frontier)
         holders = {i: h for i, h in holders.items() if i not in self.own and not self.known.has_read(h[0])}
-        besides = self.besides + self.newest.references(self.frontier)
+        besides += self.newest.references(self.frontier)
         self._take_explained(self.known.explained(self.frontier, besides, count(holders)), holders, fresh)
 
     def _take_explained(
@@ -333,6 +335,7 @@ class _Search:
                 lacking[child] -= 1
                 if not lacking[child]:
                     del lacking[child]
+        self.in_crowds.update(set(map(id, some)))  # the crowd's list refers to them too
         return some
 
     def _take_crowds(self) -> None:
@@ -343,6 +346,7 @@ class _Search:
             self._record_all(holders, wanted, fresh)
             holders.clear()
         self.put_off.clear()
+        self.in_crowds.clear()
         self.frontier[:] = [self.result.objects[i] for i in fresh]
 
     def _referrers(self, frontier: list[object]) -> list[object]:

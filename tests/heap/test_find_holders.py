@@ -316,6 +316,19 @@ def test_of_two_objects_with_a_crowd_between_them_both_are_found() -> None:
         assert texts(paths[1])[0] == "mine.[0].[0].[1].value.[0]"
 
 
+def test_what_holds_a_crowd_hides_no_other_holder_of_it() -> None:
+    """The search's own list of the crowd is told from lists that others have of it."""
+    thing = Thing()
+    shared = [thing]
+    crowd = [Tracer(shared) for _ in range(3000)]
+    library: dict[str, Any] = {"deep": [[[*crowd]]]}
+    roots = [notebook(mine=[crowd]), Root(library, "lib", "module", 0)]
+    del crowd
+    for newest in (0, 10, 20_000):
+        paths = find_holders([thing], roots, budget=Budget(newest=newest, extra=4, forward=0), per_target=4).paths[0]
+        assert {path.root_name for path in paths} == {"", "lib"}
+
+
 def test_a_root_in_a_crowd_comes_first() -> None:
     thing = Thing()
     shared = [thing]
