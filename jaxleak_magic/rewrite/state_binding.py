@@ -54,17 +54,20 @@ class Binding:
                     f"`{self.threading.found.name(unit.function)}` returns nothing, and its result is used on line "
                     f"{call.lineno}. Return the value from it by hand."
                 )
-            self._prefix(text, call, f"{added} = ")
+            self.prefix(text, call, f"{added} = ")
+            self.threading.follow(statement, hoisted=False)
             return
         if isinstance(statement, ast.Assign) and parent is statement and len(statement.targets) == 1:
             target = statement.targets[0]
             pattern = self._pattern(text, target, added, pair, self.threading.is_flat(unit))
             if pattern is not None:
                 self.threading.add(text, TextEdit(text.start(target), text.stop(target), 0, pattern))
+                self.threading.follow(statement, hoisted=False)
                 return
-        shown = parent is statement and self._is_shown(text, statement)
+        shown = parent is statement and self.is_shown(text, statement)
         if parent is statement and isinstance(statement, ast.Expr) and not shown and pair is None:
-            self._prefix(text, call, f"{self.threading.unused()}, {added} = ")
+            self.prefix(text, call, f"{self.threading.unused()}, {added} = ")
+            self.threading.follow(statement, hoisted=False)
             return
         if pair is None:
             names = [self.threading.fresh(caller, *self._stems(unit), at=call)]
@@ -84,9 +87,11 @@ class Binding:
             start, stop = text.start(call), text.stop(call)
             self.threading.add(text, TextEdit(start, stop, 0, f"{target_text} = {rendered}"))
             if shown:
-                self.threading.after_statement(statement, whole)
+                self.threading.then(whole)
+            self.threading.follow(statement, hoisted=False)
             return
         self.threading.before(text, statement, f"{target_text} = {rendered}")
+        self.threading.follow(statement, hoisted=True)
         alone = isinstance(statement, ast.Return | ast.Assign | ast.Expr) and parent is statement
         self.threading.add(
             text, TextEdit(text.start(call), text.stop(call), 0, whole if pair is None or alone else f"({whole})")
@@ -99,11 +104,12 @@ class Binding:
         named = list(returned) if len(returned) == 1 and all(isinstance(r.value, ast.Name) for r in every) else []
         return [*named, "value", "result"]
 
-    def _prefix(self, text: Text, call: ast.Call, new: str) -> None:
+    def prefix(self, text: Text, call: ast.Call, new: str) -> None:
+        """Text before a call."""
         start = text.start(call)
         self.threading.add(text, TextEdit(start, start, -1, new))
 
-    def _is_shown(self, text: Text, statement: ast.stmt) -> bool:
+    def is_shown(self, text: Text, statement: ast.stmt) -> bool:
         """Whether a statement is the last expression of a text, whose value is displayed."""
         if text.tree.body[-1:] != [statement]:
             return False

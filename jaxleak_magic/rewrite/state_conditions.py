@@ -66,6 +66,9 @@ class Conditions:
                         f"A function inside `{name}` uses `{where(state)}` (line {access.node.lineno}). Pass the "
                         "value to it as an argument."
                     )
+                if self.found.collects(function, state):
+                    self._check_own_list(function, state, access.node)
+                    continue
                 if isinstance(state, Carried) and is_writer(self.program, function, state):
                     continue  # what it reads of what it stores is looked at where the statement is taken out
                 if access.kind == "opaque":
@@ -159,6 +162,21 @@ class Conditions:
                     f"{site.call.lineno}), and each call stores a value in `{where(state)}`. Collect them in a "
                     f"list inside `{self.found.name(function)}` and return that list."
                 )
+
+    def _check_own_list(self, function: FunctionNode, state: State, node: ast.expr) -> None:
+        """A function that reads the list would see only what its own calls append."""
+        others = [
+            site
+            for unit in self.units.values()
+            if any(isinstance(s, Carried) and s.root == state.root for s in unit.gives)
+            for site in self.found.paths.of(unit.function)
+            if unit.function is not function and self.found.caller(site) is not function
+        ]
+        if others or not self.found.runs_once(function):
+            raise Refused(
+                f"`{self.found.name(function)}` reads `{state.root}` (line {node.lineno}), which may hold values of "
+                "earlier calls. Pass the list that it should see as an argument, and return the new values."
+            )
 
     def _check_same_attribute(self, unit: Unit) -> None:
         """An attribute of the same name of an object that is not known may be the state under another name."""

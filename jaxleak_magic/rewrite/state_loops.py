@@ -11,7 +11,7 @@ from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_conditions import where
 from jaxleak_magic.rewrite.state_units import Unit, returns_of, statement_of
-from jaxleak_magic.rewrite.states import Carried, State
+from jaxleak_magic.rewrite.states import Carried, Collected, State
 from jaxleak_magic.rewrite.texts import TextEdit
 
 if TYPE_CHECKING:
@@ -186,11 +186,14 @@ def _collect(threading: StateThreading, unit: Unit, site: Site, caller: Function
         name = threading.fresh(caller, plural(local), f"{here.stem}_steps", at=call)
         threading.draft.new_parameters.add(name)
         names.append(name)
-        statement = statement_of(program, call)
         if not isinstance(here, Carried):
-            threading.after_statement(statement, f"{threading.text_at(here, caller, call)} = {name}[-1]")
-        elif (line := _extended(threading, here, name)) is not None and _is_sink(threading, here, caller):
-            threading.after_statement(statement, line)
+            threading.then(f"{threading.text_at(here, caller, call)} = {name}[-1]")
+        elif (
+            not isinstance(here, Collected)
+            and (line := _extended(threading, here, name)) is not None
+            and _is_sink(threading, here, caller)
+        ):
+            threading.then(line)
         else:
             raise _by_hand(threading, unit, "stores more than the value itself")
     nothing = all(_second_is_none(statement) for statement in returns_of(program, unit.function))
@@ -206,6 +209,7 @@ def _collect(threading: StateThreading, unit: Unit, site: Site, caller: Function
                 raise _by_hand(threading, unit, "returns nothing for each step, and that is used")
             else:
                 threading.add(text, *insertions.replace(text, second, f"({text.of(second)}, {', '.join(names)})"))
+            threading.follow(statement, hoisted=False)
             return
     if nothing:
         _hoist(threading, unit, call, caller, ("carry", added), True)
@@ -279,6 +283,7 @@ def _hoist(
         target, whole, replaced = f"{carry}, {added}", carry, parent
     rendered = threading.rendered(text, call)
     threading.before(text, statement, f"{target} = {rendered}")
+    threading.follow(statement, hoisted=True)
     threading.add(text, *insertions.replace(text, replaced, whole))
 
 

@@ -13,7 +13,7 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.states import Carried, State, state_at
+from jaxleak_magic.rewrite.states import Carried, Collected, State, state_at
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 if TYPE_CHECKING:
@@ -272,6 +272,10 @@ def _is_only_used_in(program: Program, defining: ast.stmt, users: set[ast.stmt],
 def moved_text(threading: StateThreading, values: Mapping[Carried, str], site: Site) -> list[str]:
     """The moved statement as it stands after the call, with the names that the values have there."""
     state = next(iter(values))
+    if isinstance(state, Collected):
+        if threading.program.scope_at[site.call].lookup(state.root) is not state.owner:
+            raise Refused(f"`{state.root}` is not visible on line {site.call.lineno}. Store the values by hand.")
+        return [f"{state.root}.extend({values[state]})"]
     program, statement = threading.program, state.statement
     assert statement is not None
     text = program.text_of[statement]

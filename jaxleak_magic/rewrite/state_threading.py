@@ -25,7 +25,7 @@ from jaxleak_magic.rewrite.state_binding import Binding
 from jaxleak_magic.rewrite.state_conditions import Conditions, is_writer
 from jaxleak_magic.rewrite.state_moves import emit_source, moved_text
 from jaxleak_magic.rewrite.state_units import LOOPS, StateUnits, Unit, returns_of, statement_of
-from jaxleak_magic.rewrite.states import Carried, State
+from jaxleak_magic.rewrite.states import Carried, Collected, State
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 _SPLIT = {"jax.vjp": ("value", "pullback"), "jax.jvp": ("value", "tangent"), "jax.linearize": ("value", "linear")}
@@ -52,6 +52,7 @@ class StateThreading:
         self._flat: dict[FunctionNode, bool] = {}
         self._order = 0
         self._after: dict[ast.stmt, list[str]] = {}
+        self._following: list[str] = []
         self._taken: dict[Scope | None, set[str]] = {}
         self.options: set[ast.AST] = set()
         self._replaced: set[ast.AST] = set()
@@ -116,6 +117,10 @@ class StateThreading:
             elif isinstance(state, Carried) and is_writer(self.program, function, state):
                 name = state.name if state.value is None else self.fresh(function, state.name)
                 self._local[function, state] = name
+            elif self.found.collects(function, state):
+                self._check_not_local(function, state)
+                self._local[function, state] = state.root
+                self._take(self.program.own_scope[function], state.root)
             elif isinstance(state, Carried):
                 self._local[function, state] = self.fresh(function, state.name)
             elif not state.path:
@@ -212,10 +217,16 @@ class StateThreading:
         if isinstance(caller, ast.Lambda):
             raise Refused(f"`{state.root}` cannot be assigned inside a lambda. Write it as a function first.")
         word = "global" if state.owner.kind == "module" else "nonlocal"
-        text, first = self.program.text_of[caller], caller.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(caller.body) > 1:
-            first = caller.body[1]
-        self.before(text, first, f"{word} {state.root}", head=2)
+        text = self.program.text_of[caller]
+        self.before(text, self._first_statement(caller), f"{word} {state.root}", head=2)
+
+    @staticmethod
+    def _first_statement(function: FunctionNode) -> ast.stmt:
+        """The first statement after the docstring."""
+        assert not isinstance(function, ast.Lambda)
+        first = function.body[0]
+        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        return function.body[1] if is_text and len(function.body) > 1 else first
 
     # -- edits of statements ----------------------------------------------------------------------------------------
 
@@ -248,11 +259,21 @@ class StateThreading:
         moved = [TextEdit(e.start - start, e.stop - start, e.rank, e.new) for e in inside]
         return apply_edits(text.text[start:stop], moved)
 
-    def after_statement(self, statement: ast.stmt, line: str) -> None:
-        """A line of its own after a statement."""
-        lines = self._after.setdefault(statement, [])
-        if line not in lines:
-            lines.append(line)
+    def then(self, line: str) -> None:
+        """A line of its own that has to follow the call which is being edited."""
+        if line not in self._following:
+            self._following.append(line)
+
+    def follow(self, statement: ast.stmt, hoisted: bool) -> None:
+        """Put what has to follow a call behind its statement, or before it where the call was put before it."""
+        text = self.program.text_of[statement]
+        for line in self._following:
+            if hoisted:
+                indent = text.indent_of_line(text.start(statement)) or ""
+                self.before(text, statement, line.replace("\n", text.newline + indent))
+            else:
+                self._after.setdefault(statement, []).append(line)
+        self._following = []
 
     def _emit_after(self) -> None:
         for statement, lines in self._after.items():
@@ -276,6 +297,9 @@ class StateThreading:
         self._undeclare(unit)
         for state in dict.fromkeys([*unit.gives, *unit.needs]):
             name = self._local[function, state]
+            if self.found.collects(function, state):
+                self.before(text, self._first_statement(function), f"{name} = []", head=1)
+                continue
             if isinstance(state, Carried):
                 if is_writer(self.program, function, state):
                     emit_source(self, unit, state)
@@ -483,7 +507,10 @@ class StateThreading:
             return
         self._emit_arguments(unit, site, caller)
         if unit.function in self._returned:
-            self._bound_names(unit, site, caller)
+            (name,) = self._bound_names(unit, site, caller)
+            self.follow(statement_of(self.program, site.call), hoisted=False)
+            if self._own_target(site) is None:
+                self.binding.prefix(self.program.text_of[site.call], site.call, f"{name} = ")
         elif unit.gives:
             self._bind(unit, site, caller)
 
@@ -619,13 +646,25 @@ class StateThreading:
                 names.append(self.text_at(here, caller, site.call))
                 continue
             names.append(self._carried_name(here, site, caller))
-            if caller is None or (caller, here) not in self._local:
+            own_list = self._own_list(here, caller)
+            if own_list is not None:
+                self.then(f"{own_list}.append({names[-1]})")
+            elif caller is None or (caller, here) not in self._local:
                 assert here.statement is not None
                 moved.setdefault(here.statement, {})[here] = names[-1]
         for values in moved.values():
             for line in moved_text(self, values, site):
-                self.after_statement(statement_of(self.program, site.call), line)
+                self.then(line)
         return names
+
+    def _own_list(self, state: Carried, caller: FunctionNode | None) -> str | None:
+        """The caller's own list that takes a value, or None."""
+        if caller is None or caller not in self.units or isinstance(state, Collected):
+            return None
+        for each in self.units[caller].gives:
+            if isinstance(each, Collected) and each.statement is state.statement:
+                return self._local[caller, each]
+        return None
 
     def _returns_already(self, unit: Unit) -> bool:
         """Whether a function returns the value by itself, and each call binds it to a name of its own."""
@@ -644,8 +683,11 @@ class StateThreading:
         return bool(returns) and all(
             site.consumer is None
             and not any(w.name in TAKES_AUX for w in site.wrappers)
-            and self._own_target(site) is not None
-            and self.found.is_sink(self.found.caller(site), self.found.at_site(state, site))
+            and (self._own_target(site) is not None or self._is_dropped(site))
+            and (
+                self.found.is_sink(self.found.caller(site), self.found.at_site(state, site))
+                or self._own_list(state, self.found.caller(site)) is not None
+            )
             for site in self.found.paths.of(unit.function)
         )
 
@@ -656,6 +698,11 @@ class StateThreading:
             and site in self.found.paths.of(function)
             for function in self.units
         )
+
+    def _is_dropped(self, site: Site) -> bool:
+        """Whether a call's result is neither used nor displayed."""
+        statement, text = self.program.parent[site.call], self.program.text_of[site.call]
+        return isinstance(statement, ast.Expr) and not self.binding.is_shown(text, statement)
 
     def _own_target(self, site: Site) -> ast.Name | None:
         """The name to which a call's result is bound, where nothing else is ever bound to it."""

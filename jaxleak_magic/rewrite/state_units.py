@@ -11,7 +11,7 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.states import Access, Carried, State, accesses
+from jaxleak_magic.rewrite.states import Access, Carried, Collected, State, accesses
 
 LOOPS = frozenset(("jax.lax.while_loop", "jax.lax.fori_loop"))
 
@@ -174,9 +174,56 @@ class StateUnits:
                 if site.consumer == "jax.eval_shape":
                     self._unit(caller).needs[here] = None
                 elif state in unit.gives:
-                    self._unit(caller).gives[here] = None
+                    self._unit(caller).gives[self._for_caller(here, caller)] = None
                 else:
                     self._unit(caller)
+
+    def _for_caller(self, state: State, caller: FunctionNode) -> State:
+        """What comes out of a caller: the value itself, or a list where several calls give one."""
+        if not isinstance(state, Carried) or isinstance(state, Collected) or not self._can_be_collected(state):
+            return state
+        sites = [
+            site
+            for unit, site in self.calls_in(caller)
+            if any(self.at_site(each, site) == state for each in unit.gives)
+        ]
+        if len(sites) == 1 and not self.is_conditional(sites[0].call, caller):
+            return state
+        self._unit(caller).gives.pop(state, None)
+        return Collected(state.owner, state.root, "@list", state.root, state.statement)
+
+    def _can_be_collected(self, state: Carried) -> bool:
+        """Whether a value is appended as it is to a module-level list that starts empty."""
+        match state.statement:
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(), attr="append"), args=[stored], keywords=[])
+            ):
+                direct = stored is state.value or (isinstance(stored, ast.Name) and state.value is None)
+            case _:
+                return False
+        site = self.program.only_site(state.owner, state.root) if state.owner.kind == "module" else None
+        value = self.program.assigned_value(site) if site is not None else None
+        return direct and not state.before and isinstance(value, ast.List) and not value.elts
+
+    def collects(self, function: FunctionNode, state: State) -> bool:
+        """Whether a function has a list of its own for the values of its calls."""
+        return isinstance(state, Collected) and any(
+            isinstance(each, Carried) and not isinstance(each, Collected) and each.statement is state.statement
+            for unit, _ in self.calls_in(function)
+            for each in unit.gives
+        )
+
+    def runs_once(self, function: FunctionNode) -> bool:
+        """Whether a function is called once, by a module-level statement outside of any loop."""
+        sites = self.paths.of(function)
+        if len(sites) != 1 or self.caller(sites[0]) is not None:
+            return False
+        node: ast.AST = sites[0].call
+        while not isinstance(node, ast.Module):
+            node = self.program.parent[node]
+            if isinstance(node, ast.For | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp):
+                return False
+        return True
 
     def _find_needs(self, unit: Unit) -> None:
         states = dict.fromkeys([*unit.gives, *self._read_in(unit.function)])

@@ -178,6 +178,11 @@ class Carried(State):
         return self.path.partition("@")[0]
 
 
+@dataclass(frozen=True)
+class Collected(Carried):
+    """The values that several calls append to one list: a list of the caller's own takes them, and comes out."""
+
+
 def starts_as_number(program: Program, state: State) -> bool:
     """Whether a state is first bound to a number."""
     values: list[ast.expr | None] = []

@@ -222,7 +222,11 @@ class StatefulGenerator:
                 case "loop":
                     self.emit(0, f"r{number} = {x}", "for _ in range(2):", f"    r{number} = {jitted}(r{number})")
                 case "function":
-                    self.emit(0, f"def run{number}(x):", f"    s = {jitted}(x)", f"    return s + {self.state(kind)}")
+                    self.emit(0, f"def run{number}(x):")
+                    if self.chance(0.5):
+                        self.emit(1, f"s = {jitted}(x)", f"return s + {self.state(kind)}")
+                    else:
+                        self.emit(1, self.pick(f"return {jitted}(x)", f"return {jitted}(x) * 2.0"))
                     self.emit(0, f"r{number} = run{number}({x})")
                 case "scan":
                     self.emit(0, f"def body{number}(c, x):", f"    c = {name}(c * 0.5) + x", "    return c, None")

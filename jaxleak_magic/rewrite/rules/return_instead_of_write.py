@@ -178,7 +178,7 @@ print(warm)
         variable="warm",
     ),
     Example(
-        "two calls, each of which stores a value",
+        "two calls, each of which stores a value: the caller has a list of its own",
         _IMPORTS
         + """\
 seen = []
@@ -192,9 +192,53 @@ def layer(x):
 def net(x):
     return layer(layer(x))
 
-net(1.0)
+y = net(1.0)
+print(y)
 """,
-        refusal="called more than once in `net`",
+        _IMPORTS
+        + """\
+seen = []
+
+def layer(x):
+    h = jnp.tanh(x)
+    return h, h
+
+@jax.jit
+def net(x):
+    seen = []
+    value, h = layer(x)
+    seen.append(h)
+    result, new_h = layer(value)
+    seen.append(new_h)
+    return result, seen
+
+y, new_seen = net(1.0)
+seen.extend(new_seen)
+print(y)
+""",
+        stored_line=8,
+        variable="h",
+    ),
+    Example(
+        "a list that a function called in a loop reads too",
+        _IMPORTS
+        + """\
+seen = []
+
+def layer(x):
+    h = jnp.tanh(x)
+    seen.append(h)
+    return h
+
+def net(x):
+    for _ in range(2):
+        x = layer(x)
+    return x + sum(seen)
+
+for x in (1.0, 2.0):
+    jax.jit(net)(x)
+""",
+        refusal="may hold values of earlier calls",
         stored_line=8,
         variable="h",
     ),
