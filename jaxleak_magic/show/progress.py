@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from jaxleak_magic.show import words
-from jaxleak_magic.show.markup import el
 
 QUIET_S = 1.0
 """Seconds of a check before its status line appears: a short one needs none."""
@@ -73,6 +72,8 @@ def status_line(seconds: float, traces: int) -> dict[str, str]:
         seconds: how long the check has been running.
         traces: how many traces were seen up to now.
     """
+    from jaxleak_magic.show.markup import el  # markupsafe: not imported while the extension is loaded
+
     text = f"Checking for leaks: {seconds:.0f} s, {words.plural(traces, 'trace')} seen"
     # Without a style sheet: it is gone before it is saved.
     style = "color:var(--jp-content-font-color2,GrayText);font-size:12.5px;font-variant-numeric:tabular-nums"
