@@ -165,6 +165,8 @@ class StateThreading:
                     owner = self.program.owner(node)
                     if owner is None or owner is scope or not owner.is_inside(scope):
                         used.add(node.id)
+            if function is None or function not in self.units:
+                used |= self._names_of_states()
             self._taken[scope] = used
         for name in (
             *stems,
@@ -175,6 +177,18 @@ class StateThreading:
                 used.add(name)
                 return name
         raise Refused(f"No free name was found for `{stems[0]}`.")
+
+    def _names_of_states(self) -> set[str]:
+        """Names that are written wherever a state is bound, or a statement moves to."""
+        found: set[str] = set()
+        for state in self.found.all_states():
+            found.add(state.root)
+            if isinstance(state, Carried) and state.statement is not None:
+                own = self.program.own_scope[self.program.enclosing_function(state.statement)]  # type: ignore[index]
+                for statement in (*state.before, state.statement):
+                    names = [n for n in ast.walk(statement) if isinstance(n, ast.Name)]
+                    found.update(n.id for n in names if self.program.owner(n) is not own)
+        return found
 
     def unused(self) -> str:
         """A name for what is not used."""
