@@ -108,4 +108,3 @@ def test_reload_and_restart(opened: Open, server: Server) -> None:
     book.page.wait_for_timeout(1500)
     assert book.report(1).get_by_role("button").count() == 0
     assert book.report(1).get_by_text("Take it with %leakfix 1").count() == 1
-    server.call("DELETE", f"api/kernels/{own}")

@@ -58,7 +58,6 @@ def test_leakfix_inserts_below_and_option_fix_replaces_its_own_cell(opened: Any,
     book.page.wait_for_function("document.querySelectorAll('.jp-Notebook .jp-Cell').length === 4")
     assert book.text(2) == "%leakfix 1"
     assert "Partial" in book.text(3)
-    server.call("DELETE", f"api/kernels/{own}")
 
 
 def test_a_long_check_says_that_it_runs(shared: Book) -> None:
