@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from itertools import chain, compress, islice
 
 from jaxleak_magic.heap.addresses import common
+from jaxleak_magic.heap.explored import FAR, Explored
 from jaxleak_magic.heap.known import KnownHolders, complete_levels, references_of
 from jaxleak_magic.heap.newest import NewestHolders, count
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
@@ -33,37 +34,6 @@ _SECOND_PATH_WIDTH = 16
 _CROWD = 2000  # so many holders on one level are alike more often than not
 _WALKS_TO_COUNT = 13  # counting the references of every object of the heap, in walks (measured, see snapshot.py)
 _READ_BELOW_A_TARGET = 50  # objects, on average: what may tell that a target has no other holder
-_FAR = 1 << 30
-
-
-class Explored:
-    """The part of the referrer graph that was found, and why searching stopped.
-
-    Attributes:
-        objects: every node by its id; holding them keeps the ids unique.
-        children: holder's id -> ids of what it holds, towards the targets.
-        roots: id of a root's object -> position in the sequence of roots.
-        rank: node's id -> best rank of a root that reaches it.
-        blocked: what holds a target and is not walked through, by its id.
-        dangling: nodes that nothing visible holds.
-        unfinished: the reason, as a sentence, if a budget ended the search.
-        walks: how many walks over the heap were made; a snapshot counts as 4.
-    """
-
-    def __init__(self) -> None:
-        self.objects: dict[int, object] = {}
-        self.children: dict[int, set[int]] = {}
-        self.roots: dict[int, int] = {}
-        self.rank: dict[int, int] = {}
-        self.blocked: dict[int, object] = {}
-        self.dangling: set[int] = set()
-        self.unfinished: str | None = None
-        self.walks = 0
-
-    def close(self) -> None:
-        """Let go of every object."""
-        self.objects.clear()
-        self.blocked.clear()
 
 
 def explore(
@@ -110,32 +80,26 @@ class _Search:
         entry_rank: Mapping[int, Mapping[int, int]],
         no_holders: Iterable[object],
     ) -> None:
-        self.result = Explored()
+        self.result = Explored(roots, entry_rank)
         self.known = KnownHolders()
         self.known_below_targets = False
         self.wide: list[object] = []  # containers met forwards that are too wide to be entered
         self.newest: NewestHolders | None = None
         self.reads_newest = budget.newest > 0 and find_spec("numpy") is not None
         self.besides = references_of(no_holders)
-        self.roots, self.barriers, self.own, self.budget, self.entry_rank = roots, barriers, own, budget, entry_rank
+        self.roots, self.barriers, self.own, self.budget = roots, barriers, own, budget
         self.targets = dict.fromkeys(map(id, targets))
         self.frontier: list[object] = []
         self.arguments: tuple[object, ...] = ()
-        self.put_off: list[tuple[list[object], set[int]]] = []  # most of a crowd of holders, and ids of what they hold
+        self.put_off: list[tuple[list[object], set[int]]] = []  # crowds of holders, and the ids of what they hold
         self.in_crowds: Counter[int] = Counter()  # how often these lists refer to recorded holders, by id
         self.thorough = False  # whether crowds are taken as a whole
         self.walked = 0.0
         self.snapshot: Snapshot | None = None
         self.deadline = time.monotonic() + budget.seconds
         self.expanded: set[int] = set()  # nodes whose holders are searched, or known from searching forwards
-        self.held: set[int] = set()  # nodes with a holder, be it one that is not walked through
         self.classes: set[int] = set()  # classes whose instances were left out
-        for position, root in enumerate(roots):
-            best = self.result.roots.setdefault(id(root.obj), position)
-            if root.rank < roots[best].rank:
-                self.result.roots[id(root.obj)] = position
-        self.root_rank = {i: roots[position].rank for i, position in self.result.roots.items()}
-        self.best_rank = min(self.root_rank.values(), default=0)
+        self.best_rank = min(self.result.root_rank.values(), default=0)
         self.untracked = [root.obj for root in roots if not gc.is_tracked(root.obj)]  # gc.get_referrers misses these
         own.update(map(id, (self.frontier, self.untracked, self.wide, self.result.objects, self.result.blocked)))
         own.add(id(self.known.objects))
@@ -149,7 +113,7 @@ class _Search:
         for edges, below in complete_levels(starts, limit, self._may_meet, self._may_go_on, self.wide):
             for holder, ids in edges:
                 self.known.add(holder, ids)
-                self._link(id(holder), ids)
+                self.result.link(id(holder), ids)
             self.expanded.update(below)
             self.result.objects.update(below)
 
@@ -167,7 +131,7 @@ class _Search:
             gc.is_tracked(child)
             and id(type(child)) not in _NOT_ENTERED
             and id(child) not in self.own
-            and id(child) not in self.root_rank
+            and id(child) not in self.result.root_rank
             and not is_class(child)
         )
 
@@ -195,7 +159,7 @@ class _Search:
             if result.unfinished:
                 break
             self.frontier[:] = [result.objects[i] for i in fresh]
-            worst = max((result.rank.get(i, _FAR) for i in self.targets), default=0)
+            worst = max((result.rank.get(i, FAR) for i in self.targets), default=0)
             if worst <= self.best_rank:
                 extra -= 1
                 if extra < 0 or (self.snapshot is None and len(fresh) > _SECOND_PATH_WIDTH):
@@ -206,11 +170,11 @@ class _Search:
                     break
             if not self.frontier and self.put_off and worst > USER_FRAME:
                 self._take_crowds()
-            if not self.frontier and worst == _FAR and rounds < _ROUNDS_OF_INSTANCES:
+            if not self.frontier and worst == FAR and rounds < _ROUNDS_OF_INSTANCES:
                 rounds += 1
                 self._take_instances()
         if not result.unfinished:
-            result.dangling = self.expanded - self.held
+            result.dangling = self.expanded - self.result.held
 
     def _within_budget(self) -> bool:
         if time.monotonic() > self.deadline:
@@ -267,6 +231,7 @@ class _Search:
     def _take_explained(
         self, explained: list[bool], holders: Mapping[int, tuple[object, list[int]]], fresh: list[int]
     ) -> None:
+        """Record what is known to hold the explained nodes, and ``holders`` besides; keep the others."""
         ids = set(compress(map(id, self.frontier), explained))
         for i in ids:
             for holder in self.known.of(i):
@@ -292,13 +257,14 @@ class _Search:
             self.newest = None
 
     def _by_walk(self, frontier: list[object], fresh: list[int], classes: Set[int] = frozenset()) -> None:
+        """Record the holders of the frontier by one walk over the heap; of ``classes`` few instances are taken."""
         wanted = set(map(id, frontier))
         found = self._referrers(frontier)
         if classes:
             # What refers to a class only because it is an instance of it rarely explains why the class is alive, and
             # there may be millions.
             self.classes |= classes
-            self.held |= classes
+            self.result.held |= classes
             instances = islice((h for h in found if id(type(h)) in classes), _INSTANCES_LOOKED_INTO)
             found = [h for h in found if id(type(h)) not in classes] + list(instances)
         self._record_all(found, wanted, fresh)
@@ -358,6 +324,7 @@ class _Search:
         return gc.get_referrers(*self.arguments)
 
     def _by_snapshot(self, fresh: list[int]) -> None:
+        """Record the holders of the frontier by a scan of the snapshot, which is read first if need be."""
         if find_spec("numpy") is None:
             self._by_many_walks(fresh)
             return
@@ -400,16 +367,17 @@ class _Search:
         return self.snapshot
 
     def _record(self, holder: object, children: Iterable[int], fresh: list[int]) -> None:
-        i, is_root = id(holder), id(holder) in self.root_rank
+        """Take a holder into the graph, unless it is the search's own or a barrier; a new one is ``fresh``."""
+        i, is_root = id(holder), id(holder) in self.result.root_rank
         if i in self.own:
             self._block(holder, children)
             return
         if id(type(holder)) in self.barriers or (type(holder) is dict and not is_root and _is_module_namespace(holder)):
-            self.held.update(children)
+            self.result.held.update(children)
             self._block(holder, children)
             return
         self.result.objects[i] = holder
-        self._link(i, children)
+        self.result.link(i, children)
         if not is_root and i not in self.expanded:
             self.expanded.add(i)
             fresh.append(i)
@@ -417,28 +385,6 @@ class _Search:
     def _block(self, holder: object, children: Iterable[int]) -> None:
         if any(child in self.targets for child in children):
             self.result.blocked[id(holder)] = holder
-
-    def _link(self, holder: int, children: Iterable[int]) -> None:
-        self.held.update(children)
-        self.result.children.setdefault(holder, set()).update(children)
-        rank = self.root_rank.get(holder)
-        if rank is not None:
-            special = self.entry_rank.get(holder, {})
-            for child in children:
-                self._reach(child, special.get(child, rank))
-        elif holder in self.result.rank:
-            for child in children:
-                self._reach(child, self.result.rank[holder])
-
-    def _reach(self, node: int, rank: int) -> None:
-        """Note that a root of this rank reaches the node and everything below it."""
-        ranks, children, stack = self.result.rank, self.result.children, [node]
-        while stack:
-            node = stack.pop()
-            if ranks.get(node, _FAR) > rank:
-                ranks[node] = rank
-                if node not in self.root_rank:
-                    stack.extend(children.get(node, ()))
 
     def _take_instances(self) -> None:
         """Go on with a few instances of the classes met, where nothing else was found to keep those alive."""

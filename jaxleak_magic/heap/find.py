@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxleak_magic.heap.describe import Describer, home_module
-from jaxleak_magic.heap.explore import Explored, explore
+from jaxleak_magic.heap.explore import explore
+from jaxleak_magic.heap.explored import Explored
 from jaxleak_magic.heap.paths import HISTORY, Budget, Labeller, OwnerOf, Path, Root, SearchResult, Step
 from jaxleak_magic.heap.roots import history_names, usual_owner
 from jaxleak_magic.heap.select import Chain, NearestEntries, dangling_chain, holders_of

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from jaxleak_magic.heap.explore import Explored
+from jaxleak_magic.heap.explored import Explored
 
 Entry = tuple[int, int]
 _HOLDERS_COMPARED = 256  # direct holders of a target that are tried for further paths
