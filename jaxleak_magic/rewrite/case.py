@@ -11,7 +11,7 @@ from jaxleak_magic.rewrite.custom_rules import custom_rule_of
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft, Lift
 from jaxleak_magic.rewrite.program import Program
-from jaxleak_magic.rewrite.refusing import listed
+from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.tangents import has_no_tangent
 
@@ -37,6 +37,16 @@ class Case:
         """The case of a leak in the given texts."""
         names = tuple((fact.name, fact.full_name) for fact in leak.facts.names)
         return cls(leak, _program(tuple(sources), names))
+
+    def require_values(self) -> None:
+        """Refuse to hand a value out of a transform that computes none: it would come out as a shape and a dtype."""
+        stack = self.leak.trace_stack
+        if stack and stack[-1].transform.rpartition(".")[2] == "eval_shape":
+            name = f"`{self.leak.variable}`" if self.leak.variable else "the value"
+            raise Refused(
+                f"`eval_shape` computes no values, so {name} would come out of it as a shape. "
+                "Make what keeps it outside of `eval_shape`, where its value is known."
+            )
 
     @cached_property
     def function(self) -> FunctionNode | None:

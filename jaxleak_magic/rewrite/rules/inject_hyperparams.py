@@ -55,6 +55,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     made = _made_at(program, place, case.leak.variable)
     if made is None:
         return None
+    case.require_values()
     parent = program.parent[made.call]
     draft = Draft()
     if isinstance(parent, ast.keyword) and parent.arg == "tx":
@@ -270,6 +271,15 @@ EXAMPLES = (
         fields=_PATH,
         variable="step_size",
         stored_line=13,
+    ),
+    Example(
+        "a state of which only the shapes are computed",
+        _STATE.replace("jax.vmap(make)(jnp.array([0.1, 0.2]))", "jax.eval_shape(make, 0.1)"),
+        refusal="`eval_shape` computes no values",
+        fields=_PATH,
+        variable="rate",
+        stored_line=7,
+        transforms=("eval_shape",),
     ),
     Example(
         "a state that is put into a list at once",

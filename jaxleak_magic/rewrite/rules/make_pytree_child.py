@@ -19,6 +19,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
             return None
         if not case.lifted.children:
             return None
+        case.require_values()
         map_uses(case, case.lifted, case.lifted.children[0])
         fields = listed([f"{owner}.{attribute}" for owner, attribute in case.lifted.children])
         title = f"{case.lift_title}, bound with `jax.tree_util.Partial`, and make {fields} a pytree child"
@@ -26,6 +27,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     draft = children_of_case(case)
     if draft is None:
         return None
+    case.require_values()
     return _title(draft.children), draft
 
 
@@ -284,6 +286,13 @@ EXAMPLES = (
         _POLICY,
         _POLICY.replace(" = struct.field(pytree_node=False)", ""),
         fields=(("Policy", "temperature"),),
+    ),
+    Example(
+        "a field of an object of which only the shapes are computed",
+        _POLICY.replace("@jax.jit\n", "") + "\nshapes = jax.eval_shape(train, 1.0, 2.0)\n",
+        refusal="`eval_shape` computes no values",
+        fields=(("Policy", "temperature"),),
+        transforms=("eval_shape",),
     ),
     Example(
         "a field of register_dataclass among meta_fields",

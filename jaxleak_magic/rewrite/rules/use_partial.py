@@ -11,6 +11,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     """The lift, where the function had to be bound but no class had to change."""
     if case.function is None or not case.lifted.bound or case.lifted.children:
         return None
+    case.require_values()
     return case.lift_title + ", bound with `jax.tree_util.Partial`", case.lifted
 
 
