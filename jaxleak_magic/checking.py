@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxleak_magic.diagnose.model import Checked, Elapsed, ErrorInfo, Leak, Note, Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
+from jaxleak_magic.exits import failure_of
 
 if TYPE_CHECKING:
     from jaxleak_magic.detect.run import LeakCheck
@@ -147,28 +148,42 @@ class CheckedRun:
 
         Args:
             report: the report of this run.
-            run_again: runs the code again; what it raises is dropped.
+            run_again: runs the code again; what it raises is dropped, an exit or an interrupt too.
 
         Returns:
-            the second run's report, or ``report`` with a word on it where the second run did not leak the same way.
+            the second run's report, or ``report`` with a word on it where that cannot be used.
         """
         second = self._watching_run(report)
         if second is None:
             return report
-        second.start()
-        error: Exception | None = None
-        try:
-            run_again()
-        except Exception as raised:
-            error = raised
-        finally:
-            second.stop()
-        again = second.finish(error)
-        if len(again.real_leaks) == len(report.real_leaks):
-            return again
         word = "The second run did not leak in the same way, so its lines could not be used."
+        try:
+            again = second.run(run_again)
+            if len(again.real_leaks) == len(report.real_leaks):
+                return again
+        except KeyboardInterrupt:
+            word = "The second run was interrupted, so its lines could not be used."
+        except Exception as problem:  # the first report is worth more than what the second would add
+            word = f"The second run could not be checked: {type(problem).__name__}."
         checked = dataclasses.replace(report.checked, unchecked=(*report.checked.unchecked, word))
         return dataclasses.replace(report, checked=checked)
+
+    def run(self, code: Callable[[], object]) -> Report:
+        """Check a call from start to finish; what it raises is in the report, but for an interrupt, which is raised."""
+        self.start()
+        error: BaseException | None = None
+        try:
+            code()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            error = failure_of(raised)
+        finally:
+            self.stop()
+        try:
+            return self.finish(error)
+        finally:
+            error = None  # its traceback refers to this frame
 
     def _watching_run(self, report: Report) -> CheckedRun | None:
         """A second run that watches where leaks are kept whose stored line is not known; None where there is none."""

@@ -7,6 +7,7 @@ each name; where a name is missing the feature that needs it is off and the repo
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator
@@ -217,8 +218,8 @@ def profile_version_flag() -> str | None:
 def listen_to_durations(listener: Callable[..., None]) -> Callable[[], None]:
     """Register a listener of ``jax.monitoring``'s durations (public); gives what takes it out again.
 
-    Taking out is public since JAX 0.8; before, ``jax._src.monitoring`` has it. Where neither is there, nothing is
-    registered.
+    Taking out is public in JAX 0.10.2; in 0.7.2 only ``jax._src.monitoring`` has it. Where neither is there, nothing is
+    registered. The user's code may have cleared all listeners meanwhile.
     """
     import jax.monitoring
 
@@ -228,4 +229,14 @@ def listen_to_durations(listener: Callable[..., None]) -> Callable[[], None]:
     if unregister is None:
         return lambda: None
     jax.monitoring.register_event_duration_secs_listener(listener)
-    return lambda: unregister(listener)
+
+    def remove() -> None:
+        with contextlib.suppress(Exception):
+            unregister(listener)
+
+    return remove
+
+
+def handles_custom_rules(module: object) -> bool:
+    """Whether a module name is that of the code which runs the rules of custom derivatives."""
+    return module == "jax._src.custom_derivatives"

@@ -42,7 +42,7 @@ def frames_of(error: BaseException) -> list[FrameType]:
 def raised_in_custom_rule(error: BaseException) -> bool:
     """Whether JAX raised the error while it handled a custom derivative rule (``jax._src.custom_derivatives``)."""
     frames = frames_of(error)
-    return bool(frames) and frames[0].f_globals.get("__name__") == "jax._src.custom_derivatives"
+    return bool(frames) and _jax.handles_custom_rules(frames[0].f_globals.get("__name__"))
 
 
 def dead_tracer(error: BaseException, census: Census) -> object | None:

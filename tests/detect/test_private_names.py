@@ -104,6 +104,35 @@ def test_profile_version_is_part_of_the_cache_key():
     assert _jax.profile_version_flag() == "jax_xla_profile_version"
 
 
+def test_a_listener_of_durations_hears_compilations_until_it_is_taken_out():
+    heard = []
+    remove = _jax.listen_to_durations(lambda event, duration, **_: heard.append(event))
+    jax.jit(lambda x: x * 3.5)(1.0)
+    assert "/jax/core/compile/backend_compile_duration" in heard
+    remove()
+    heard.clear()
+    jax.jit(lambda x: x * 4.5)(1.0)
+    assert heard == []
+    remove()  # the user may have cleared all listeners
+
+
+def test_module_that_runs_custom_rules():
+    @jax.custom_vjp
+    def f(x):
+        return x
+
+    f.defvjp(lambda x: (x, None), lambda _, g: (g, g))  # one cotangent too many: JAX raises where it handles rules
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", "off")
+    try:
+        with pytest.raises(TypeError) as raised:
+            jax.grad(f)(1.0)
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+    frames = [frame.frame.f_globals["__name__"] for frame in raised.traceback]
+    assert any(map(_jax.handles_custom_rules, frames))
+
+
 def test_nothing_is_kept_by_looking():
     _, value = leaked(jax.jit, jnp.arange(3.0))
     ref = weakref.ref(_jax.trace_of(value))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from typing import Any
 
+import jax
 import pytest
 
 from jaxleak_magic.checking import CheckedRun, CheckOptions
@@ -109,6 +112,53 @@ def test_an_error_of_the_second_run_is_dropped_and_the_trace_function_put_back()
         assert sys.gettrace() is trace
     finally:
         sys.settrace(before)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("again", "word"), [(interrupt, "was interrupted"), (lambda: sys.exit(3), "did not leak in the same way")]
+)
+def test_an_interrupt_or_exit_of_the_second_run_keeps_the_first_report(again: Any, word: str) -> None:
+    flag = jax.config.jax_check_tracer_leaks
+    run, first = first_run(BY_NAME, {"__name__": "__main__"})
+    report = run.located(first, again)
+    assert report.leaks == first.leaks
+    assert word in report.checked.unchecked[-1]
+    assert (jax.config.jax_check_tracer_leaks, sys.gettrace()) == (flag, None)
+
+
+def test_a_second_run_that_cannot_start_keeps_the_first_report() -> None:
+    run, first = first_run(BY_NAME, {"__name__": "__main__"})
+    other = CheckedRun(SourceBook(), {})
+    other.start()
+    try:
+        report = run.located(first, lambda: None)
+    finally:
+        other.stop()
+    assert report.leaks == first.leaks
+    assert "could not be checked: RuntimeError" in report.checked.unchecked[-1]
+
+
+def test_the_second_runs_exception_is_not_kept() -> None:
+    seen: list[weakref.ref[Exception]] = []
+
+    class Raised(Exception):
+        def __init__(self) -> None:
+            seen.append(weakref.ref(self))
+
+    def again() -> None:
+        raise Raised
+
+    run, first = first_run(BY_NAME, {"__name__": "__main__"})
+    gc.disable()
+    try:
+        run.located(first, again)
+        assert seen[0]() is None
+    finally:
+        gc.enable()
 
 
 class Hostile:
