@@ -145,13 +145,14 @@ _EXPLAIN = {
         where,
         "Inside a transform a value has a shape and a dtype and no numbers, so `if`, `float()`, `int()` and NumPy "
         "cannot look at it.",
-        "Use jnp.where or jax.lax.cond instead of `if`, jnp instead of NumPy, or make the argument static.",
+        "Use `jnp.where` or `jax.lax.cond` instead of `if`, `jnp` instead of NumPy, or make the argument static.",
     ),
     "branch_mismatch": lambda where: Explanation(
         "The branches of a conditional return different types. This is no leak.",
         where,
-        "cond and switch are compiled for all branches at once, so all return the same structure, shapes and dtypes.",
-        "Make every branch return the same shape and dtype, for example with jnp.full_like or astype.",
+        "`cond` and `switch` are compiled for all branches at once, so all return the same structure, shapes and "
+        "dtypes.",
+        "Make every branch return the same shape and dtype, for example with `jnp.full_like` or `astype`.",
     ),
     "carry_mismatch": lambda where: Explanation(
         "The carry of a loop changes its type from one turn to the next. This is no leak.",

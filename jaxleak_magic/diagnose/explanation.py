@@ -139,7 +139,7 @@ def _cause(facts: StoryFacts) -> str:
         "default_arg": f"The default of an argument is made once and shared by all calls, and {name} was put into it.",
         "class_attr": f"{keeper} belongs to the class and outlives every call.",
         "generator": f"A generator that is not finished still holds {name} in its local variables.",
-        "partial_object": f"A functools.partial object holds {name} as an argument, and {keeper} holds the partial.",
+        "partial_object": f"A `functools.partial` object holds {name} as an argument, and {keeper} holds the partial.",
         "callback": f"{closure} is called back from the compiled program, when {name} is no longer being traced.",
         "weak_registry": f"A weak registry keeps {name} for as long as its key lives.",
         "host_thread": f"{keeper} belongs to a thread and outlives the transform.",
@@ -170,7 +170,7 @@ def _how(facts: StoryFacts) -> str:
         "closure_over_outer_transform": f"Pass {name} to {closure} as an argument, through the call that runs it.",
         "pytree_static_field": f"Make the field a child of {facts.pytree_class or 'the pytree'} (return it among the "
         "children when flattening).",
-        "closure_in_aux_data": f"Let {closure} take {name} as an argument, bind it with jax.tree_util.Partial, and "
+        "closure_in_aux_data": f"Let {closure} take {name} as an argument, bind it with `jax.tree_util.Partial`, and "
         "make the field that holds it a child of the pytree.",
         "lru_cache": "Drop the cache, or compute the value before the transform and pass it in.",
         "dict_memo": "Fill the cache before the transform, or return the value instead of remembering it.",
@@ -187,7 +187,7 @@ def _how(facts: StoryFacts) -> str:
         else "Nothing to mend in the code; check again without the debugger or trace function.",
     }
     way = ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
-    return f"{way} To see the rest of the story, put %%leakcheck on {facts.check_at}." if facts.check_at else way
+    return f"{way} To see the rest of the story, put `%%leakcheck` on {facts.check_at}." if facts.check_at else way
 
 
 def _function(facts: StoryFacts) -> str:

@@ -63,7 +63,7 @@ def test_the_cell_that_fails_is_checked(kernel: Kernel, transform: str) -> None:
     *found, where, how = facts(kernel, "r")
     assert found == [variable, keeper, trace, made, 1, stored, True, 1]
     assert "That was in an earlier run, which was not checked." in where
-    assert how.endswith(f"To see the rest of the story, put %%leakcheck on In [2], which runs `{runs}`.")
+    assert how.endswith(f"To see the rest of the story, put `%%leakcheck` on In [2], which runs `{runs}`.")
 
 
 @pytest.mark.parametrize("transform", STORIES)
