@@ -160,7 +160,7 @@ _numbers = itertools.count(1)
 
 def checked(code: CodeType, text: str, namespace: dict[str, Any], **options: Any) -> Timed:
     """Run a cell as the doors do, up to the report as text."""
-    from jaxleak_magic.checking import CheckedRun, CheckOptions
+    from jaxleak_magic.checked_run import CheckedRun, CheckOptions
     from jaxleak_magic.diagnose.model import CellRef, SourceText
     from jaxleak_magic.diagnose.sources import SourceBook
     from jaxleak_magic.show.text import render_text

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxleak_magic.checking import CheckOptions
+from jaxleak_magic.checked_run import CheckOptions
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, run_in_fresh_process
 from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
 from jaxleak_magic.diagnose.model import Report

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import jaxleak_magic
-from jaxleak_magic.checking import CheckOptions
+from jaxleak_magic.checked_run import CheckOptions
 from jaxleak_magic.cli.results import Results
 from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Report
 

@@ -13,7 +13,7 @@ import traceback
 import types
 from typing import Any
 
-from jaxleak_magic.checking import CheckedRun
+from jaxleak_magic.checked_run import CheckedRun
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import Script
 from jaxleak_magic.cli.results import plain_results

@@ -19,7 +19,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 from IPython.utils.capture import capture_output
 
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.errors import LeakError
 from jaxleak_magic.exits import failure_of

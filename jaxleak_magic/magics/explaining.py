@@ -10,7 +10,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from jaxleak_magic.checking import LAST_ONLY, CheckedRun
+from jaxleak_magic.checked_run import LAST_ONLY, CheckedRun
 from jaxleak_magic.diagnose.errors import message_of
 from jaxleak_magic.diagnose.messages import explain_text
 from jaxleak_magic.diagnose.model import Report, SourceText

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
@@ -177,7 +177,7 @@ def test_check_adds_no_file_to_the_persistent_compilation_cache(tmp_path):
         "jax.config.update('jax_compilation_cache_dir', sys.argv[1])\n"
         "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)\n"
         "jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)\n"
-        "from jaxleak_magic.checking import CheckedRun\n"
+        "from jaxleak_magic.checked_run import CheckedRun\n"
         "from jaxleak_magic.diagnose.sources import SourceBook\n"
         "f = jax.jit(lambda x: jnp.sin(x) * 2)\n"
         "def cell(): return f(jnp.ones(3)).block_until_ready()\n"

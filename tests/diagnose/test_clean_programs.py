@@ -19,7 +19,7 @@ from tests.diagnose.clean_programs import PROGRAMS, CleanProgram
 _RUN = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import pytest
 
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.locating import StoreWatcher, watch_key
 from jaxleak_magic.diagnose.model import Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from jaxleak_magic.checking import CheckedRun, CheckOptions
+from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import CellRef, Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 
