@@ -160,6 +160,59 @@ def is_argument(tracer: object) -> bool:
     return argument_name(tracer) is not None
 
 
+def operands_of_constant(tracer: object) -> list[object] | None:
+    """The tracers that a jit tracer was made of, itself first, where nothing that is traced goes in.
+
+    A jit tracer refers to the equation that made it, and that to its operands (``parent.in_tracers``). The walk ends at
+    literals and constants. It gives None where it comes upon an argument, what may be a tracer of a trace around, an
+    equation with effects, more than 10,000 equations or anything unknown.
+    """
+    found: list[object] = []
+    seen: set[int] = set()
+    open_ends = [tracer]
+    traces = tracer_classes()
+    while open_ends:
+        each = open_ends.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        found.append(each)
+        try:
+            equation = object.__getattribute__(each, "parent")
+            if equation is None:
+                if not _is_constant(each, traces):
+                    return None
+                continue
+            if object.__getattribute__(equation, "effects"):
+                return None
+            open_ends += object.__getattribute__(equation, "in_tracers")
+        except (AttributeError, TypeError):
+            return None
+        if len(seen) > 10_000:
+            return None
+    return found
+
+
+def _is_constant(tracer: object, classes: list[type]) -> bool:
+    """Whether a tracer that no equation made stands for a value that was known while tracing.
+
+    The table of constants is emptied when the trace ends; then only the outermost trace can have had nothing but known
+    values among them.
+    """
+    variable = object.__getattribute__(tracer, "val")
+    if type(variable).__name__ == "Literal":
+        return True
+    trace = object.__getattribute__(tracer, "_trace")
+    frame = object.__getattribute__(trace, "frame")
+    if any(each is variable for each in frame.invars):
+        return False
+    known = frame.constvar_to_val
+    if variable in known:
+        value = known[variable]
+        return type(getattr(value, "canonical", value)) not in classes  # JAX 0.7 wraps constants
+    return type(parent_of(trace)).__name__ == "EvalTrace"
+
+
 def creation_frames(tracer: object) -> Iterator[tuple[str, str, int, int | None]]:
     """(file, function, line, column) of the frames that made a jit or vmap tracer, innermost first.
 

@@ -295,6 +295,16 @@ class _Story:
             return storage if flatten is None else dataclasses.replace(storage, place=flatten)
         return storage
 
+    @cached_property
+    def constant(self) -> tuple[Place, ...]:
+        """Where the value was computed, if nothing traced goes into it; empty otherwise."""
+        made_of = _jax.operands_of_constant(self.best.tracer)
+        if made_of is None or self.is_argument:
+            return ()
+        found = [created_place(each, self.best.trace, self.census, self.places)[0] for each in made_of]
+        known = [place for place in found if place is not None]
+        return tuple(dict.fromkeys(known)) if len(known) == len(found) else ()
+
     # what kind of mistake it is, and what the user calls the value
 
     @cached_property
@@ -389,6 +399,7 @@ class _Story:
             earlier=self.is_earlier,
             check_at=self.earlier.check_at if self.earlier else None,
             history=is_history(self.path),
+            constant=bool(self.constant),
             locatable=self.storage.place is None
             and self.best.verdict == "leak"
             and not self.is_earlier
@@ -406,6 +417,7 @@ class _Story:
             differentiated=any(trace in _DIFFERENTIATING for trace in traces),
             access=access_expression(self.path),
             values=tuple(_captured_value(n, self.held.get(n)) for n in self.names) if self.closures else (),
+            constant=self.constant,
             names=library_names(self.run.namespace, self.run.check.owners),
         )
 

@@ -38,6 +38,12 @@ _MEANING = {
     "make_jaxpr": "inside make_jaxpr a value is a placeholder for arrays that do not exist yet",
 }
 
+_KEEPS_CONSTANTS = (
+    "closure_in_aux_data", "closure_escape", "pytree_static_field", "custom_vjp_closure", "attribute_write",
+    "class_attr", "global_write", "dict_memo", "lru_cache", "callback",
+)  # fmt: skip
+"""Mechanisms by which the same value may be kept for good; a container that is appended to wants one a call."""
+
 
 @dataclass(frozen=True)
 class StoryFacts:
@@ -60,6 +66,7 @@ class StoryFacts:
     earlier: bool = False
     check_at: str | None = None
     history: bool = False
+    constant: bool = False
     locatable: bool = False
 
 
@@ -117,6 +124,9 @@ def _where(facts: StoryFacts) -> str:
 def _why(facts: StoryFacts) -> str:
     meaning = _MEANING.get(_base(facts), f"inside {_transform(facts)} a value is a placeholder and no array")
     tail = f"{_capital(meaning)}; after the transform has ended it means nothing any more."
+    if facts.constant:
+        inside = _base(facts) or "jit"
+        tail = f"Nothing traced goes into {_name(facts)}, but inside {inside} operations on constants are traced too."
     return f"{_cause(facts)} {tail}"
 
 
@@ -187,6 +197,8 @@ def _how(facts: StoryFacts) -> str:
         else "Nothing to mend in the code; check again without the debugger or trace function.",
     }
     way = ways.get(facts.mechanism, f"Return {name} from {function} and store the result outside the transform.")
+    if facts.constant and facts.mechanism in _KEEPS_CONSTANTS:
+        way = f"Compute {name} before the transform, or under `with jax.ensure_compile_time_eval():`."
     return f"{way} To see the rest of the story, put `%%leakcheck` on {facts.check_at}." if facts.check_at else way
 
 

@@ -246,6 +246,8 @@ class LeakFacts:
         differentiated: whether a JVP or Linearize level is in the value's stack.
         access: expression that reaches the holder from the namespace, e.g. ``learners.schedule``, or None.
         values: what each of ``all_captured`` held.
+        constant: where the value was computed, when nothing traced goes into it (``jnp.arange(3)`` inside jit); empty
+            when something does or it could not be told.
         names: modules, functions and classes of libraries that names of the namespace are bound to; needed for names
             that no recorded text imports.
     """
@@ -257,6 +259,7 @@ class LeakFacts:
     differentiated: bool = False
     access: str | None = None
     values: tuple[CapturedValue, ...] = ()
+    constant: tuple[Place, ...] = ()
     names: tuple[NameFact, ...] = ()
 
 

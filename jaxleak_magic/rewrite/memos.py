@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxleak_magic.rewrite.call_paths import self_parameter
 from jaxleak_magic.rewrite.case import Case
+from jaxleak_magic.rewrite.eager_block import compute_eagerly, refuse_long_strings
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
-from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_case import text_at
 from jaxleak_magic.rewrite.state_writes import Write, writes_in
 from jaxleak_magic.rewrite.texts import Text, TextEdit
@@ -119,66 +117,6 @@ def _sets_flag(text: Text, guard: ast.If, flag: ast.expr) -> bool:
     )
 
 
-class Inputs:
-    """What the filling of a cache depends on.
-
-    Args:
-        program: all texts.
-        function: the function that fills it.
-    """
-
-    def __init__(self, program: Program, function: ast.FunctionDef) -> None:
-        self.program = program
-        self.function = function
-        self._asked: set[str] = set()
-
-    def traced_name(self, nodes: Sequence[ast.stmt | ast.expr]) -> str | None:
-        """A name in some code that may stand for a traced value, or None where it certainly has none."""
-        for node in nodes:
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and self._may_be_traced(each):
-                    return each.id
-                if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and self._is_traced_field(each):
-                    return self.program.text_of[each].of(each)
-        return None
-
-    def _may_be_traced(self, name: ast.Name) -> bool:
-        owner = self.program.owner(name)
-        own = self.program.own_scope[self.function]
-        if owner is None or owner.kind == "module":
-            return False
-        if owner is not own:
-            return not owner.is_inside(own)
-        parameter = self_parameter(self.program, self.function)
-        if parameter is not None and parameter.arg == name.id:
-            return False
-        if name.id in self._asked:
-            return False
-        self._asked.add(name.id)
-        for site in self.program.sites(owner, name.id):
-            if site.kind == "parameter":
-                return True
-            value = self.program.assigned_value(site)
-            if value is not None and self.traced_name([value]) is not None:
-                return True
-        self._asked.discard(name.id)
-        return False
-
-    def _is_traced_field(self, attribute: ast.Attribute) -> bool:
-        """An attribute of the object that a method writes with something that may be traced."""
-        parameter = self_parameter(self.program, self.function)
-        if parameter is None or not isinstance(attribute.value, ast.Name) or attribute.value.id != parameter.arg:
-            return False
-        around = self.program.scope_at[self.function]
-        for method in around.node.body if isinstance(around.node, ast.ClassDef) else []:
-            if not isinstance(method, ast.FunctionDef) or method is self.function or method.name == "__init__":
-                continue
-            for write in writes_in(self.program, method):
-                if isinstance(write.target, ast.Attribute) and write.target.attr == attribute.attr:
-                    return True
-        return False
-
-
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
@@ -189,55 +127,10 @@ def compute_once(program: Program, memo: Memo, draft: Draft) -> None:
         Refused: where the code cannot be indented, or JAX has no name there.
     """
     function = memo.function
-    text = program.text_of[function]
-    eager = program.spelling("jax.ensure_compile_time_eval", function)
-    if eager is None:
-        raise Refused(
-            f"`{function.name}` computes a constant inside the transform. Compute it before, or under "
-            "`with jax.ensure_compile_time_eval():`."
-        )
     body = memo.guard.body if memo.guard is not None else function.body
     if memo.guard is None and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         body = body[1:]
-    if any(isinstance(n, ast.With) and eager in text.of(n) for s in body for n in ast.walk(s)):
-        raise Refused("The value is computed under `ensure_compile_time_eval` already.")
-    first, last = body[0], body[-1]
-    start = text.start(first)
-    if isinstance(first, ast.FunctionDef | ast.ClassDef) and first.decorator_list:
-        start = text.offset(first.decorator_list[0].lineno, first.col_offset)
-    indent = text.indent_of_line(start)
-    if indent is None:
-        raise Refused(f"`{function.name}` is written on one line. Give its body lines of its own first.")
-    draft.add(
-        text, [TextEdit(start, start, -1, f"with {eager}():{text.newline}{indent}{_unit(program, text, function)}")]
-    )
-    draft.add(text, indented(text, text.line_of(start) + 1, last, _unit(program, text, function)))
-
-
-def _unit(program: Program, text: Text, function: FunctionNode) -> str:
-    """One step of indentation, as the function has it."""
-    outer = text.indent_of_line(text.offset(function.lineno, function.col_offset)) or ""
-    inner = text.indent_of_line(text.start(function.body[0]))  # type: ignore[index]
-    del program
-    return inner[len(outer) :] if inner is not None and inner.startswith(outer) and inner != outer else "    "
-
-
-def indented(text: Text, first_line: int, last: ast.stmt, unit: str) -> list[TextEdit]:
-    """Edits that move the lines from one to the end of a statement one step to the right."""
-    _refuse_long_strings(last)
-    edits: list[TextEdit] = []
-    stop = last.end_lineno or last.lineno
-    for line in range(first_line, stop + 1):
-        start = text.offset(line, 0)
-        if text.masked[start : start + 1] not in ("\r", "\n", ""):
-            edits.append(TextEdit(start, start, -2, unit))
-    return edits
-
-
-def _refuse_long_strings(statement: ast.stmt) -> None:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno:
-            raise Refused(f"A text over several lines would have to be indented (line {node.lineno}). Do it by hand.")
+    compute_eagerly(program, function, body, draft)
 
 
 def drop_decorator(program: Program, memo: Memo, draft: Draft) -> None:
@@ -290,7 +183,7 @@ def without_cache(program: Program, memo: Memo, draft: Draft) -> str:
     inner = text.indent_of_line(text.start(guard.body[0]))
     if indent is None or inner is None or not inner.startswith(indent) or len(guard.body) < 2:
         raise _by_hand(place, name, "is filled on one line")
-    _refuse_long_strings(guard)
+    refuse_long_strings(guard)
     removed = len(inner) - len(indent)
     draft.add(text, [TextEdit(start, text.start(guard.body[0]), 0, "")])
     last = guard.body[-2]

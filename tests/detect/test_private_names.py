@@ -70,6 +70,42 @@ def test_argument_and_computed_value_are_told_apart():
     assert not _jax.is_argument(value)
 
 
+CONSTANTS = {
+    "from nothing": (lambda x: jnp.linspace(0.0, 1.0, 4) * 2, True),
+    "a staged list": (lambda x: jnp.asarray([1.0, 2.0]), True),
+    "a concrete array": (lambda x: OUTSIDE + 1, True),
+    "a fixed key": (lambda x: jax.random.normal(jax.random.key(0)), True),
+    "the argument": (lambda x: x, False),
+    "an argument": (lambda x: jnp.ones(3) * x, False),
+    "an argument, inside of a jit": (lambda x: jax.jit(lambda z: jnp.tri(3) + z)(x), False),
+}
+OUTSIDE = jnp.arange(3.0)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_values_of_constants_are_told_from_those_of_arguments(name):
+    compute, constant = CONSTANTS[name]
+    kept = []
+    jax.jit(lambda x: kept.append(compute(x)))(1.0)
+    assert (_jax.operands_of_constant(kept.pop()) is not None) is constant
+
+
+def test_a_closed_over_tracer_is_no_constant():
+    kept = []
+
+    def outer(x):
+        jax.lax.fori_loop(0, 2, lambda i, c: (kept.extend([jnp.tri(2) + 1, x * 2, c * 2]), c)[1], 0.0)
+        return x
+
+    jax.jit(outer)(1.0)
+    constant, closed_over, carried = kept[-3:]
+    assert [_jax.operands_of_constant(each) is not None for each in (constant, closed_over, carried)] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_debug_function_names_the_traced_function():
     _, value = leaked(jax.jit, jnp.arange(3.0))
     name, file, line = _jax.debug_function(_jax.trace_of(value))

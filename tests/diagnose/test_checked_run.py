@@ -58,6 +58,18 @@ def check(text, namespace=None, **options):
     return report, namespace
 
 
+def test_a_leaked_constant_is_said_to_be_one():
+    text = "import jax, jax.numpy as jnp\nbox = []\n\n@jax.jit\ndef f(x):\n    box.append({})\n    return x\nf(1.0)\n"
+    report, _ = check(text.format("jnp.tri(3) * 2"))
+    (leak,) = report.leaks
+    assert [place.line for place in leak.facts.constant] == [6]
+    assert "Nothing traced goes into" in leak.explanation.why
+    report, _ = check(text.format("jnp.tri(3) * x"))
+    (leak,) = report.leaks
+    assert leak.facts.constant == ()
+    assert "Nothing traced" not in leak.explanation.why
+
+
 def test_three_unrelated_leaks_in_one_cell():
     report, namespace = check(THREE)
     found = {(leak.variable, leak.mechanism, leak.stored.line, leak.escaped.line) for leak in report.leaks}

@@ -38,6 +38,7 @@ def facts(mechanism: str, verdict: str = "leak", **changes: object) -> StoryFact
     return StoryFacts(**{**base, **changes})  # type: ignore[arg-type]
 
 
+JIT = (TraceLevel("jit", "train", 9, "DynamicJaxprTrace", ("DynamicJaxprTrace",)),)
 STORIES = {
     **{mechanism: facts(mechanism) for mechanism in MECHANISMS},
     "verdict library_cache": facts("jax_internal_cache", "library_cache", library="jax._src.pjit"),
@@ -46,6 +47,7 @@ STORIES = {
     "verdict transient": facts("attribute_write", "transient"),
     "IPython's history": facts("debugger_or_ipython", history=True, keeper="`Out[5]`"),
     "an earlier run": facts("attribute_write", earlier=True, check_at="In [3], which runs `make_learner`"),
+    "a constant": facts("closure_in_aux_data", constant=True, is_argument=False, stack=JIT),
     "several variables": facts("closure_escape", others=("scale", "bias")),
     "several cells": facts("closure_escape", created=Place(CellRef("b", 2), None, 7)),
     "a file": facts(

@@ -28,6 +28,7 @@ def made_up_leak(
     others: tuple[SourceText, ...] = (),
     stored_line: int | None = None,
     variable: str | None = None,
+    constant_lines: tuple[int, ...] = (),
 ) -> Leak:
     """A leak through the one function of this name that closes over the variables."""
     captured: tuple[FunctionFact, ...] = ()
@@ -43,7 +44,9 @@ def made_up_leak(
         place = Place(home.cell, home.file, first_line(nodes[0]))
         captured = (FunctionFact(function, function, variables[0], place),)
     classes = tuple(ClassFact(*field, None) for field in fields)
-    facts = LeakFacts(captured, variables, classes, bool(fields), differentiated="grad" in transforms)
+    constant = tuple(Place(source.cell, source.file, line) for line in constant_lines)
+    grad = "grad" in transforms
+    facts = LeakFacts(captured, variables, classes, bool(fields), differentiated=grad, constant=constant)
     place = Place(source.cell, source.file, escaped_line) if escaped_line else None
     stack = tuple(TraceLevel(name, None, None, None, place=place) for name in transforms)
     stored = Place(source.cell, source.file, stored_line) if stored_line else None

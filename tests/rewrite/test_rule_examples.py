@@ -30,6 +30,7 @@ def fixes_for(example: Example, text: str, more_lines: int = 0) -> tuple[Fix, ..
         escaped_line,
         stored_line=stored_line,
         variable=example.variable,
+        constant_lines=tuple(line + more_lines for line in example.constant_lines),
     )
     return propose_fixes(leak, [source], source)
 

@@ -23,6 +23,7 @@ class Example:
         function: name of the function that holds the value (``"<lambda>"``), or None where the leak has none.
         variables: its free variables that hold tracers.
         variable: name of the leaked value, where no function holds it.
+        constant_lines: lines that computed the value where nothing traced goes into it.
         fields: (class, attribute) pairs on the leak's path.
         dtype: dtype of the leaked value.
         transforms: the user's transforms around the value, outermost first.
@@ -42,6 +43,7 @@ class Example:
     escaped_line: int | None = None
     stored_line: int | None = None
     variable: str | None = None
+    constant_lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Rule:
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, in the order in which they are tried."""
     from jaxleak_magic.rewrite.rules import (
+        constant_outside_trace,
         inject_hyperparams,
         lift_closure_to_argument,
         make_pytree_child,
@@ -91,6 +94,7 @@ def all_rules() -> tuple[Rule, ...]:
         setting_to_argument.RULE,
         use_library_transform.RULE,
         remove_memo.RULE,
+        constant_outside_trace.RULE,
         return_instead_of_write.RULE,
         thread_state.RULE,
     )

@@ -8,7 +8,6 @@ from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.memos import (
     PROPERTIES,
-    Inputs,
     compute_once,
     drop_decorator,
     memo_of,
@@ -16,6 +15,7 @@ from jaxleak_magic.rewrite.memos import (
 )
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.rules import Example, Rule
+from jaxleak_magic.rewrite.traced_inputs import TracedInputs
 
 
 def propose(case: Case) -> tuple[str, Draft] | None:
@@ -27,7 +27,7 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     body: list[ast.stmt | ast.expr] = list(memo.guard.body if memo.guard is not None else memo.function.body)
     if memo.write is not None and memo.write.value is not None:
         body = [memo.write.value if statement is memo.write.statement else statement for statement in body]
-    traced = Inputs(case.program, memo.function).traced_name(body)
+    traced = TracedInputs(case.program, memo.function).traced_name(body)
     name = memo.function.name
     if traced is None:
         compute_once(case.program, memo, draft)
