@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 
 LAST_ONLY = "Only the last exception and what is alive now were looked at; nothing was run again."
+WATCHED_ONLY = (
+    "The cell was only watched: leaks in functions that were compiled before it are not seen. "
+    "Run it with %%leakcheck on its first line to check them too."
+)
 
 
 @dataclass(frozen=True)
@@ -270,6 +274,28 @@ class CheckedRun:
         elapsed = Elapsed(0.0, 0.0, explained - begun, time.perf_counter() - explained)
         report = self._report(check, leaks, info, (), elapsed, source)
         checked = dataclasses.replace(report.checked, unchecked=(LAST_ONLY, *self._faults))
+        return dataclasses.replace(report, checked=checked)
+
+    def explain_watched(self, check: LeakCheck, error: BaseException | None) -> Report | None:
+        """The report of a run that was only watched; None where nothing of the user's keeps a traced value.
+
+        Args:
+            check: what the watch knows of the run (see `jaxleak_magic.detect.watch`).
+            error: what the code raised, or None. Nothing of it is kept.
+        """
+        from jaxleak_magic.diagnose.leaks import find_leaks
+
+        begun = time.perf_counter()
+        leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
+        if not any(leak.verdict == "leak" for leak in leaks):
+            return None
+        explained = time.perf_counter()
+        source = None if self.checked_file is None else self.sources.get(self.checked_file)
+        if self.options.fixes and source is not None:
+            leaks = self._with_fixes(leaks, source)
+        elapsed = Elapsed(0.0, 0.0, explained - begun, time.perf_counter() - explained)
+        report = self._report(check, leaks, info, (), elapsed, source)
+        checked = dataclasses.replace(report.checked, unchecked=(WATCHED_ONLY, *self._faults))
         return dataclasses.replace(report, checked=checked)
 
     def _texts(self) -> tuple[SourceText, ...]:

@@ -140,13 +140,16 @@ class Census:
         birth = Birth(weakref.ref(trace), type(trace).__name__)
         self.births.append(birth)
         self._by_trace[id(trace)] = birth
+        self._describe(birth, sys._getframe(2))
+
+    def _describe(self, birth: Birth, frame: FrameType | None) -> None:
         try:
             current = _jax.current_trace()
             birth.parent = None if current is None else self.birth_of(current)
             del current
-            self._describe_call(birth, sys._getframe(2))
+            self._describe_call(birth, frame)
             if birth.parent is None or birth.parent.trace_class == "EvalTrace":
-                birth.parent = self._running_around(birth, sys._getframe(2))
+                birth.parent = self._running_around(birth, frame)
             if birth.group:
                 self._by_group[birth.group] = birth
         except Exception as error:  # a fault of ours must never reach the user's cell

@@ -68,6 +68,12 @@ class CodeOwners:
         self._owners[id(code)] = (code, owner)  # keeps the code object: its id stays its own
         return owner
 
+    def forget_cells(self) -> None:
+        """Let go of every code object but those of installed packages, which stay as they are."""
+        for key, (_, owner) in list(self._owners.items()):
+            if owner not in ("jax", "library"):
+                del self._owners[key]
+
     def of_file(self, filename: str) -> CodeOwner:
         """The owner of a file name."""
         return owner_of_file(filename, self._jax_directories, self._user_files)

@@ -17,6 +17,11 @@ from jaxleak_magic.detect.retrace import retracing
 _running = threading.Lock()
 
 
+def check_is_running() -> bool:
+    """Whether a check is running in this process: what is traced now is that check's."""
+    return _running.locked()
+
+
 class LeakCheck:
     """The hooks of one checked run.
 
@@ -37,12 +42,19 @@ class LeakCheck:
         self._census_only = census_only
         self._undo = ExitStack()
 
+    @classmethod
+    def of_watched(cls, census: Census, owners: CodeOwners) -> LeakCheck:
+        """What a run that was only watched has to tell; the hooks are the watch's own (see `detect.watch`)."""
+        check = cls(False, tuple, census_only=True)
+        check.census, check.owners, check.ran = census, owners, True
+        return check
+
     def start(self) -> None:
         """Put all hooks in. Raises RuntimeError where another check is running in this process."""
         import jax
 
         if not _running.acquire(blocking=False):
-            raise RuntimeError("another leak check is running in this process; wait until its cell has ended")
+            raise RuntimeError("another leak check is running in this process: one cannot stand inside another")
         with ExitStack() as undo:
             undo.callback(_running.release)
             self.census.start(lines=not self._census_only)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.magics.leakcheck_magics import LeakcheckMagics
+from jaxleak_magic.magics.watching import WATCHED_SHELLS
 
 _NAME = LeakcheckMagics.__name__
-_MAGICS = (("line", "leakcheck"), ("cell", "leakcheck"), ("line", "leakfix"), ("cell", "leakexplain"))
+_MAGICS = (
+    ("line", "leakcheck"),
+    ("cell", "leakcheck"),
+    ("line", "leakwatch"),
+    ("line", "leakfix"),
+    ("cell", "leakexplain"),
+)
 
 
 def load(shell: InteractiveShell) -> LeakcheckMagics:
@@ -19,6 +26,8 @@ def load(shell: InteractiveShell) -> LeakcheckMagics:
     magics.checker.recorder.record_history()
     magics.checker.install()
     shell.register_magics(magics)
+    if shell in WATCHED_SHELLS:
+        magics.checker.watch_cells(magics.shower.notify)
     return magics
 
 

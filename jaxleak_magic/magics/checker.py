@@ -9,6 +9,7 @@ there is no cell of its own to run, and the magic runs its body itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
 from jaxleak_magic.magics.recording import CellInfo, CellRecorder
 from jaxleak_magic.magics.showing import Presenter, forget_output
+from jaxleak_magic.magics.watching import CellWatch
 from jaxleak_magic.own_errors import say, say_internal_error
 from jaxleak_magic.show.progress import StatusLine
 
@@ -46,6 +48,7 @@ class _Running:
     file: str | None = None
     run: CheckedRun | None = None
     options: MagicOptions = field(default_factory=MagicOptions)
+    watched: bool = False
 
 
 class CellChecker:
@@ -64,6 +67,7 @@ class CellChecker:
         self.present = present
         self.status_line: StatusLines = lambda options, traces: None
         self.last_report: Report | None = None
+        self.watch: CellWatch | None = None
         self._shell = shell
         self._cells: list[_Running] = []
         self._status: StatusLine | None = None
@@ -85,6 +89,29 @@ class CellChecker:
                 self._shell.events.unregister(event, callback)
         self._drop(self._cells)
         self._cells = []
+        if self.watch:
+            self.watch.forget()
+            with contextlib.suppress(RuntimeError):  # inside a check of another door: the hook stays, and does nothing
+                self.stop_watching()
+
+    def watch_cells(self, notify: Callable[[Report], None]) -> None:
+        """Watch every cell from the next one on; a second call changes nothing. Raises RuntimeError inside a check.
+
+        Args:
+            notify: shows the line on a leak.
+        """
+        if self.watch:
+            return
+        watch = CellWatch(self.recorder.book, self._shell.user_ns, notify)
+        if not watch.start():
+            raise RuntimeError("this version of JAX does not let traces be counted")
+        self.watch = watch
+
+    def stop_watching(self) -> None:
+        """Watch no more. Raises RuntimeError inside a check."""
+        if self.watch:
+            self.watch.stop()
+            self.watch = None
 
     @property
     def inside_cell(self) -> bool:
@@ -117,12 +144,17 @@ class CellChecker:
         if wanted or self.check_all:
             running.options = wanted[1] if wanted else MagicOptions()
             running.run = self._start(running.file, running.options)
+        elif self.watch and info.store_history:
+            self.watch.begin()
+            running.watched = True
 
     def post_run_cell(self, result: ExecutionResult | None) -> None:
         """IPython's event: end the check, show the report, and fail the cell where ``--raise`` asks for it."""
         running = self._pop(result)
         if running is None:
             return
+        if running.watched:
+            self._end_watched(running, result)
         if running.run is None:
             failure = _failure_of_no_check(running.options)
         else:
@@ -280,6 +312,21 @@ class CellChecker:
             run.stop()
             self._end_status()
         return LeakError(report) if options.raise_leaks and report.outcome == "leaks" else None
+
+    def _end_watched(self, running: _Running, result: ExecutionResult | None) -> None:
+        if self.watch is None:  # switched off by this very cell
+            return
+        error = asyncio.CancelledError() if result is None else result.error_before_exec or result.error_in_exec
+        try:
+            report = None if isinstance(error, _INTERRUPTS) else self.watch.end(running.file, failure_of(error))
+        except KeyboardInterrupt:
+            say("the search for leaks was interrupted: no report")
+        except Exception as problem:
+            say_internal_error("this cell was not watched", problem)
+        else:
+            self.last_report = report or self.last_report
+        finally:
+            self.watch.forget()
 
     def _run_again(self, run: CheckedRun, raw_cell: str) -> None:
         """Run a cell a second time under its own name, without its output (``--locate``)."""

@@ -1,4 +1,4 @@
-"""The magics ``%%leakcheck``, ``%leakcheck``, ``%leakfix`` and ``%%leakexplain``."""
+"""The magics ``%%leakcheck``, ``%leakcheck``, ``%leakwatch``, ``%leakfix`` and ``%%leakexplain``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from jaxleak_magic.magics.options import (
     split_expression,
 )
 from jaxleak_magic.magics.showing import ReportShower
+from jaxleak_magic.magics.watching import WATCH, WATCHED_SHELLS
 
 
 @magics_class
@@ -86,6 +87,31 @@ class LeakcheckMagics(Magics):
         ``%%leakcheck --fix N`` replaces the cell that it stands in.
         """
         insert_fix(self._shell, self._last_report(), line)
+
+    @no_var_expand
+    @line_magic
+    def leakwatch(self, line: str) -> None:
+        """Watch every cell from the next one on, and tell of a leak in one line: ``%leakwatch on|off|status``.
+
+        Nothing is traced anew and nothing is slowed down: only the traces that outlive a cell are counted. A leak in a
+        function that was compiled earlier is not seen; ``%%leakcheck`` sees it.
+        """
+        word = line.strip() or "status"
+        if word not in ("on", "off", "status"):
+            raise UsageError(f"%{WATCH} takes on, off or status, and not {word!r}")
+        try:
+            if word == "on":
+                self.checker.watch_cells(self.shower.notify)
+            elif word == "off":
+                self.checker.stop_watching()
+        except RuntimeError as error:
+            raise UsageError(f"%{WATCH} {word}: {error}; run it in a cell of its own") from None
+        if word == "on":
+            WATCHED_SHELLS.add(self._shell)
+        elif word == "off":
+            WATCHED_SHELLS.discard(self._shell)
+        else:
+            print(self.checker.watch or f"%{WATCH} is off.")
 
     @no_var_expand
     @cell_magic

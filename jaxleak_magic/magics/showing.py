@@ -43,6 +43,18 @@ class ReportShower:
         else:
             self._display(report)
 
+    def notify(self, report: Report) -> None:
+        """Show in one line that the running cell, which was only watched, leaked."""
+        from jaxleak_magic.show.notice import notice_bundle
+
+        bundle = notice_bundle(report)
+        if self._shows_html:
+            from IPython.display import display
+
+            display(bundle, raw=True)
+        else:
+            print(bundle["text/plain"])
+
     def status_line(self, options: MagicOptions, traces: Callable[[], int]) -> StatusLine | None:
         """A line that says that a long check is running; None where nobody looks on.
 
