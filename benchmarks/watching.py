@@ -3,8 +3,8 @@
     python benchmarks/watching.py [--cells 1000] [--objects 1000000]
 
 Both are run by one IPython shell with the extension loaded. Each kind of cell is run in rounds, plain and watched by
-turns, each time after one cell that is not counted (switching the watch makes CPython look methods up anew). Printed
-are lower quartiles, since the machine may have other work: time of a cell, the ratio, and what the watch adds. Then many
+turns, each time after one cell that is not counted: switching the watch makes CPython look methods up anew. Printed are
+lower quartiles, since the machine may have other work: time of a cell, the ratio, and what the watch adds. Then many
 cells in a row: time of the first and the last tenth of them, and what each cell leaves in memory, for the same cells
 without the watch and with it, each in a process of its own.
 """

@@ -1,6 +1,7 @@
 """Find leaked JAX tracers.
 
-In a notebook ``%load_ext jaxleak_magic`` and ``%%leakcheck`` on a cell's first line, elsewhere ``jaxleak check FILE``.
+In a notebook ``%load_ext jaxleak_magic`` and ``%%leakcheck`` on a cell's first line, in Python ``with checking():`` and
+``check(function, ...)``, with pytest ``--leakcheck``, and for whole files ``jaxleak check FILE``.
 Importing this package is light: JAX, IPython and the rest are imported when they are needed.
 """
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
     from jaxleak_magic.errors import LeakError as LeakError
     from jaxleak_magic.heap import why_alive as why_alive
+    from jaxleak_magic.python_door import check as check
+    from jaxleak_magic.python_door import checking as checking
     from jaxleak_magic.pytree_closure import PytreeClosure as PytreeClosure
     from jaxleak_magic.report import LeakReport as LeakReport
 
@@ -21,6 +24,8 @@ __all__ = [
     "LeakError",
     "LeakReport",
     "PytreeClosure",
+    "check",
+    "checking",
     "load_ipython_extension",
     "unload_ipython_extension",
     "why_alive",
@@ -31,6 +36,8 @@ _LAZY = {
     "LeakError": "jaxleak_magic.errors",
     "LeakReport": "jaxleak_magic.report",
     "PytreeClosure": "jaxleak_magic.pytree_closure",
+    "check": "jaxleak_magic.python_door",
+    "checking": "jaxleak_magic.python_door",
     "why_alive": "jaxleak_magic.heap",
 }
 

@@ -65,6 +65,7 @@ class CheckedRun:
         options: see `CheckOptions`.
         extra_roots: named objects that are holders in their own right, e.g. ``{"Out": out_dict}``.
         watched: expressions that reach kept values (``learners.schedule``); the run notes which line stores there.
+        inside_function: what runs is a part of a running function of the user's, whose local variables outlive it.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class CheckedRun:
         options: CheckOptions = CheckOptions(),
         extra_roots: Mapping[str, Any] | None = None,
         watched: Sequence[str] = (),
+        inside_function: bool = False,
     ) -> None:
         self.sources = sources
         self.namespace = namespace
@@ -82,6 +84,7 @@ class CheckedRun:
         self.options = options
         self.extra_roots = extra_roots or {}
         self.watched = tuple(watched)
+        self.inside_function = inside_function
         self._watcher: StoreWatcher | None = None
         self._unwatch = ExitStack()
 
@@ -95,6 +98,7 @@ class CheckedRun:
         from jaxleak_magic.detect.run import LeakCheck
 
         check = LeakCheck(self.options.retrace, self.sources.filenames, census_only=self.options.fast)
+        check.inside_function = self.inside_function
         check.start()
         self._check = check
         if self.watched:
@@ -201,6 +205,7 @@ class CheckedRun:
             self.options,
             self.extra_roots,
             tuple(dict.fromkeys(unknown)),
+            self.inside_function,
         )
 
     def _notes(self, check: LeakCheck, leaks: tuple[Leak, ...], error: BaseException | None) -> tuple[Note, ...]:
@@ -218,14 +223,12 @@ class CheckedRun:
     def _with_fixes(self, leaks: tuple[Leak, ...], source: SourceText) -> tuple[Leak, ...]:
         if not any(leak.verdict == "leak" for leak in leaks):
             return leaks
-        from jaxleak_magic.rewrite import propose_fixes
+        from jaxleak_magic.rewrite import propose_fixes_together
 
         texts = self._texts()
         try:
-            return tuple(
-                dataclasses.replace(leak, fixes=propose_fixes(leak, texts, source)) if leak.verdict == "leak" else leak
-                for leak in leaks
-            )
+            fixes = propose_fixes_together(leaks, texts, source)
+            return tuple(dataclasses.replace(leak, fixes=own) for leak, own in zip(leaks, fixes, strict=True))
         except Exception as fault:  # a rewrite is worth less than the report
             self._faults.append(f"Rewrites could not be proposed: {type(fault).__name__} inside jaxleak-magic.")
             return leaks

@@ -23,6 +23,20 @@ class LeakReport:
 
     report: Report
 
+    @classmethod
+    def pending(cls) -> LeakReport:
+        """A report that is filled later, by `fill`; asked for anything before that it raises RuntimeError."""
+        return object.__new__(cls)
+
+    def fill(self, report: Report) -> None:
+        """Give a pending report what it reports."""
+        object.__setattr__(self, "report", report)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "report":  # not there: everything else goes through it
+            raise RuntimeError("there is no report yet: it is made when the `with` block has ended")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def outcome(self) -> Outcome:
         """``"leaks"``, ``"error"`` or ``"clean"``."""
@@ -86,6 +100,8 @@ class LeakReport:
     def __repr__(self) -> str:
         from jaxleak_magic.show.words import headline
 
+        if "report" not in self.__dict__:
+            return "<LeakReport: none yet, the block has not ended>"
         return f"<LeakReport: {headline(self.report).replace('`', '').rstrip('.')}>"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

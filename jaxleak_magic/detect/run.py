@@ -38,6 +38,8 @@ class LeakCheck:
         self.checking_leaks = False
         self.ran = False
         self.compilations = Compilations()
+        self.inside_function = False
+        """Whether what runs is a part of a running function of the user's, whose variables outlive it."""
         self._retrace = retrace and not census_only
         self._census_only = census_only
         self._undo = ExitStack()

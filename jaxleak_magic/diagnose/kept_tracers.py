@@ -116,7 +116,7 @@ def _verdict(paths: Sequence[Path], check: LeakCheck) -> Verdict:
 
 def _path_verdict(path: Path, check: LeakCheck) -> Verdict:
     if path.root_kind in ("frame", "thread"):
-        return "transient"
+        return "leak" if check.inside_function and _is_around(path, check) else "transient"
     if path.root_kind == "module" and not any(step.kind == "weak" for step in path.steps):
         owner = owner_of_module(path.root_name, check.owners)
         if owner == "jax" and not _is_callback(path.steps):
@@ -124,6 +124,11 @@ def _path_verdict(path: Path, check: LeakCheck) -> Verdict:
         if owner == "library" and not any(owner_of_step(s, check.owners) == "user" for s in path.steps):
             return "library_cache"
     return "leak"
+
+
+def _is_around(path: Path, check: LeakCheck) -> bool:
+    """Whether a variable of one of the user's functions around the checked code holds it."""
+    return path.root_kind == "frame" and bool(path.steps) and owner_of_step(path.steps[-1], check.owners) == "user"
 
 
 def _is_callback(steps: Sequence[Step]) -> bool:
