@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.model import ErrorInfo, Fix, Leak, Note, SourceText
 
-__all__ = ["propose_error_fixes", "propose_fixes", "propose_note_fixes"]
+__all__ = ["propose_error_fixes", "propose_fixes", "propose_fixes_together", "propose_note_fixes"]
 
 
 def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
@@ -24,6 +24,22 @@ def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText
     from jaxleak_magic.rewrite.proposing import propose
 
     return propose(leak, sources, checked)
+
+
+def propose_fixes_together(
+    leaks: Sequence[Leak], sources: Sequence[SourceText], checked: SourceText
+) -> tuple[tuple[Fix, ...], ...]:
+    """Rewrites for all leaks of a report; where several leak, one fix mends them all if the rewrites go together.
+
+    Args:
+        leaks: the leaks with their facts. The others are as above.
+
+    Returns:
+        The fixes or refusals of each leak. A fix that mends several leaks stands at each of them.
+    """
+    from jaxleak_magic.rewrite.proposing import propose_all
+
+    return propose_all(leaks, sources, checked)
 
 
 def propose_note_fixes(note: Note, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:

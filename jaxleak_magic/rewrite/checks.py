@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import bisect
 import dataclasses
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
-from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
+from jaxleak_magic.rewrite.texts import Shift, Text, TextEdit, apply_edits
 
 
 def check(program: Program, draft: Draft, variables: Sequence[str]) -> None:
@@ -55,27 +54,10 @@ def _refuse_inside_strings(program: Program, text: Text, edits: list[TextEdit]) 
             raise Refused("A magic or shell line would have to change, which is not rewritten.")
 
 
-class _Shift:
-    """Where an index of the old text stands in the new one."""
-
-    def __init__(self, edits: list[TextEdit]) -> None:
-        self._edits = sorted(set(edits))
-        self._starts = [edit.start for edit in self._edits]
-        self._sums = [0]
-        for edit in self._edits:
-            self._sums.append(self._sums[-1] + len(edit.new) - (edit.stop - edit.start))
-
-    def __call__(self, index: int) -> int | None:
-        number = bisect.bisect_right(self._starts, index)
-        if any(edit.start <= index < edit.stop for edit in self._edits[max(0, number - 3) : number]):
-            return None
-        return index + self._sums[number]
-
-
 def _pair_scopes(
     program: Program, old: Text, after: Program, new: Text, edits: list[TextEdit], pairs: dict[Scope, Scope]
 ) -> None:
-    shift = _Shift(edits)
+    shift = Shift(edits)
     pairs[program.scope_at[old.tree]] = after.scope_at[new.tree]
     # An edit that wraps or extends stands before or after a node; its first character names it safely.
     found = {
@@ -160,7 +142,7 @@ def _check_names(
     variables: frozenset[str],
 ) -> None:
     """Each name of the old text that still stands must mean the binding that it meant."""
-    shift = _Shift(draft.edits.get(old, []))
+    shift = Shift(draft.edits.get(old, []))
     standing = {
         new.start(node): node for node, text in after.text_of.items() if text is new and isinstance(node, ast.Name)
     }

@@ -69,6 +69,13 @@ class Text:
             return start + byte_column
         return start + len(row.encode("utf-8", "surrogatepass")[:byte_column].decode("utf-8", "surrogatepass"))
 
+    def first_of_line(self, line: int) -> int:
+        """Index of the first character of a 1-based line that is no white space, or of its end."""
+        start = self._line_starts[line - 1]
+        stop = self._line_starts[line] if line < len(self._line_starts) else len(self.masked)
+        row = self.masked[start:stop].rstrip("\r\n")
+        return start + len(row) - len(row.lstrip())
+
     def start(self, node: ast.AST) -> int:
         """Index of a node's first character."""
         return self.offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
@@ -120,6 +127,24 @@ def apply_edits(text: str, edits: list[TextEdit]) -> str:
         position = edit.stop
     parts.append(text[position:])
     return "".join(parts)
+
+
+class Shift:
+    """Where an index of the old text stands in the new one."""
+
+    def __init__(self, edits: list[TextEdit]) -> None:
+        self._edits = sorted(set(edits))
+        self._starts = [edit.start for edit in self._edits]
+        self._sums = [0]
+        for edit in self._edits:
+            self._sums.append(self._sums[-1] + len(edit.new) - (edit.stop - edit.start))
+
+    def __call__(self, index: int) -> int | None:
+        """The index in the new text, or None where the old one's character was replaced."""
+        number = bisect.bisect_right(self._starts, index)
+        if any(edit.start <= index < edit.stop for edit in self._edits[max(0, number - 3) : number]):
+            return None
+        return index + self._sums[number]
 
 
 def undo_edits(edits: list[TextEdit], original: str) -> list[TextEdit]:

@@ -6,8 +6,11 @@ import dataclasses
 import subprocess
 import sys
 
-from jaxleak_magic.diagnose.model import CapturedValue, CellRef, NameFact, SourceText
-from jaxleak_magic.rewrite import propose_fixes
+from jaxleak_magic.diagnose.model import CapturedValue, CellRef, Leak, NameFact, Place, SourceText
+from jaxleak_magic.rewrite import propose_fixes, propose_fixes_together
+from jaxleak_magic.rewrite.moved_leaks import MovedPlaces
+from jaxleak_magic.rewrite.program import Program
+from jaxleak_magic.rewrite.texts import TextEdit, apply_edits
 from tests.rewrite.made_up_leaks import made_up_leak
 
 
@@ -146,3 +149,88 @@ def test_the_room_is_light():
     code = f"import jaxleak_magic.rewrite, sys; print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+TWO_LEAKS = """\
+import jax
+import jax.numpy as jnp
+stages = {}
+kept = []
+
+def make_lens(focal):
+    strength = 1.0 / focal
+    def lens(field):
+        return field * jnp.cos(strength * field)
+    stages["lens"] = lens
+    return lens
+
+def propagate(focal, field):
+    return make_lens(focal)(field)
+
+fields = jax.vmap(propagate, in_axes=(0, None))(jnp.ones(2), 1.0)
+
+@jax.jit
+def shine(x):
+    y = jnp.sin(x)
+    kept.append(y)
+    return y + 1
+
+shine(1.0)
+"""
+
+
+def two_leaks(text: str, **second: object) -> tuple[Leak, Leak, SourceText]:
+    source = SourceText(text, file="cell.py")
+    first = made_up_leak(source, "lens", ("strength",), transforms=("vmap",), escaped_line=16)
+    return first, made_up_leak(source, **second), source  # type: ignore[arg-type]
+
+
+def test_two_leaks_of_different_kinds_get_one_fix():
+    first, second, source = two_leaks(TWO_LEAKS, variable="y", stored_line=21, escaped_line=24)
+    alone = [propose_fixes(leak, [source], source)[0] for leak in (first, second)]
+    assert alone[0].source != alone[1].source
+    for leaks in ((first, second), (second, first)):
+        (one,), (other,) = propose_fixes_together(leaks, [source], source)
+        assert one == other
+        assert one.refusal is None
+        assert one.source is not None
+        assert "    def lens(strength, field):" in one.source
+        assert "    return jax.tree_util.Partial(lens, strength)" in one.source
+        assert "    return y + 1, y" in one.source
+        assert "kept.append(y)\n    return" not in one.source
+        assert "\n" not in one.title
+        assert all(fix.title in one.title for fix in alone)
+
+
+def test_a_leak_that_is_refused_leaves_the_fix_of_the_other():
+    text = TWO_LEAKS.replace("shine(1.0)", "print(shine)")
+    first, second, source = two_leaks(text, variable="y", stored_line=21, escaped_line=24)
+    (one,), (other,) = propose_fixes_together((first, second), [source], source)
+    assert one == propose_fixes(first, [source], source)[0]
+    assert other.refusal is not None
+
+
+def test_variables_of_one_function_are_lifted_once():
+    text = TWO_LEAKS.replace("cos(strength * field)", "cos(strength * field + tilt)").replace(
+        "1.0 / focal\n", "1.0 / focal\n    tilt = focal + 1\n"
+    )
+    source = SourceText(text, file="cell.py")
+    leaks = [made_up_leak(source, "lens", names) for names in (("strength", "tilt"), ("tilt",))]
+    (one,), (other,) = propose_fixes_together(leaks, [source], source)
+    assert one == other
+    assert one.source is not None
+    assert "lens, strength, tilt)" in one.source
+
+
+def test_other_leaks_are_found_again_below_inserted_lines():
+    text = TWO_LEAKS.replace("    kept.append(y)\n", "    kept.append(y)\n    table.update(y=y)\n")
+    source = SourceText(text, file="cell.py")
+    program = Program([source])
+    (before,) = program.texts
+    edits = {before: [TextEdit(0, 0, 0, "import os\n"), TextEdit(before.offset(21, 0), before.offset(22, 0), 0, "")]}
+    (after,) = Program([SourceText(apply_edits(text, edits[before]), file="cell.py")]).texts
+    places = MovedPlaces([before], [after], edits)
+    moved = [places.place(Place(None, "cell.py", line, 4)) for line in (20, 21, 22)]
+    assert [place and (place.line, place.column) for place in moved] == [(21, 4), None, (22, 4)]
+    elsewhere = Place(None, "other.py", 3)
+    assert places.place(elsewhere) is elsewhere
