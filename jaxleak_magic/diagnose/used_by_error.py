@@ -63,6 +63,8 @@ def used_by_error(
     trace = _jax.trace_of(dead)
     found = _running_closure(dead, trace, error, check)
     if found is None:
+        found = _written_variable(dead, trace, error, check, places)
+    if found is None:
         found = _held_in_frames(dead, trace, error, check, namespace, extra_roots)
     if found is None:
         found = _only_capturing_function(dead, trace, check, places)
@@ -89,6 +91,41 @@ def _running_closure(dead: object, trace: object, error: BaseException, check: L
             attribute = _attribute_that_is(values.get(name), dead)
             if attribute is not None:
                 return Found(dead, trace, [_path_of(attribute, step)], "leak", True, {bare(attribute.name): dead})
+    return None
+
+
+def _written_variable(
+    dead: object, trace: object, error: BaseException, check: LeakCheck, places: Places
+) -> Found | None:
+    """A variable of a running function that the transformed function assigned (``nonlocal``).
+
+    In a loop the variable holds the value of the last turn, and the code fails with that of an earlier one: a tracer
+    that the same function made on the same line.
+    """
+    birth = check.census.birth_of(trace)
+    if birth is None or birth.function is None or check.owners(birth.function) != "user":
+        return None
+    writer = birth.function
+    node = places.definition(writer.co_filename, writer.co_firstlineno, writer.co_name)
+    if node is None:
+        return None
+    declared = {name for each in ast.walk(node) if isinstance(each, ast.Nonlocal) for name in each.names}
+    made_at = created_place(dead, trace, check.census, places)[0]
+    for frame in frames_of(error):
+        code = frame.f_code
+        names = declared.intersection(writer.co_freevars, (*code.co_cellvars, *code.co_freevars))
+        if not names or check.owners(code) != "user":
+            continue
+        values = frame_locals(frame)
+        for name in sorted(names, key=lambda name: values.get(name) is not dead):
+            value = values.get(name)
+            its_trace = _jax.trace_of(value)
+            its_birth = None if its_trace is None else check.census.birth_of(its_trace)
+            if its_birth is None or its_birth.function is not writer:
+                continue
+            if value is dead or created_place(value, its_trace, check.census, places)[0] == made_at:
+                step = _frame_step("closure_cell", name, "function", writer)
+                return Found(dead, trace, [_path_of(step)], "leak", True, {name: dead})
     return None
 
 
