@@ -28,7 +28,7 @@ from jaxleak_magic.diagnose.model import (
     TraceLevel,
     TracerInfo,
 )
-from jaxleak_magic.diagnose.names import library_names
+from jaxleak_magic.diagnose.names import library_names, library_objects
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
     function_name,
@@ -419,6 +419,7 @@ class _Story:
             values=tuple(_captured_value(n, self.held.get(n)) for n in self.names) if self.closures else (),
             constant=self.constant,
             names=library_names(self.run.namespace, self.run.check.owners),
+            objects=library_objects(self.run.namespace, self.run.check.owners),
         )
 
 

@@ -124,7 +124,7 @@ def _where(facts: StoryFacts) -> str:
 def _why(facts: StoryFacts) -> str:
     meaning = _MEANING.get(_base(facts), f"inside {_transform(facts)} a value is a placeholder and no array")
     tail = f"{_capital(meaning)}; after the transform has ended it means nothing any more."
-    if facts.constant:
+    if facts.constant and facts.mechanism in _KEEPS_CONSTANTS:
         inside = _base(facts) or "jit"
         tail = f"Nothing traced goes into {_name(facts)}, but inside {inside} operations on constants are traced too."
     return f"{_cause(facts)} {tail}"

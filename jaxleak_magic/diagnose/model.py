@@ -228,7 +228,7 @@ class CapturedValue:
 
 @dataclass(frozen=True)
 class NameFact:
-    """A name of the user's namespace and the full name of the library object that it is bound to (``jax.numpy``)."""
+    """A name of the user's namespace and the full name of what it is bound to (``jax.numpy``), or of its class."""
 
     name: str
     full_name: str
@@ -250,6 +250,8 @@ class LeakFacts:
             when something does or it could not be told.
         names: modules, functions and classes of libraries that names of the namespace are bound to; needed for names
             that no recorded text imports.
+        objects: names of the namespace that are bound to instances of classes that are not the user's, with their
+            full names: ``tx.update`` is no method of the user's.
     """
 
     captured: tuple[FunctionFact, ...] = ()
@@ -261,6 +263,7 @@ class LeakFacts:
     values: tuple[CapturedValue, ...] = ()
     constant: tuple[Place, ...] = ()
     names: tuple[NameFact, ...] = ()
+    objects: tuple[NameFact, ...] = ()
 
 
 @dataclass(frozen=True)

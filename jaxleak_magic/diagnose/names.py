@@ -10,7 +10,7 @@ from typing import Any
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.diagnose.model import NameFact
 from jaxleak_magic.diagnose.referrers import owner_of_module
-from jaxleak_magic.heap.objects import module_dict
+from jaxleak_magic.heap.objects import class_module, derives, module_dict, type_name
 
 _PUBLIC = ("jax", "jax.lax", "jax.tree_util", "jax.numpy", "jax.experimental.ode", "functools")
 """Modules whose public names users import one by one; an object is known there by identity."""
@@ -31,6 +31,24 @@ def library_names(namespace: Mapping[str, Any], owners: CodeOwners) -> tuple[Nam
         full_name = _full_name(value, public, owners)
         if full_name is not None:
             found.append(NameFact(name, full_name))
+    return tuple(found)
+
+
+def library_objects(namespace: Mapping[str, Any], owners: CodeOwners) -> tuple[NameFact, ...]:
+    """Names bound to instances of classes that are not the user's, with the full names of the classes.
+
+    Args:
+        namespace: the user's namespace; its values are only asked for their type.
+        owners: tells whose a module is.
+    """
+    found: list[NameFact] = []
+    for name, value in list(namespace.items()):
+        kind = type(value)
+        if type(name) is not str or name.startswith("_") or derives(kind, type, ModuleType, FunctionType):
+            continue
+        module = class_module(kind)
+        if module is not None and owner_of_module(module, owners) != "user":
+            found.append(NameFact(name, type_name(kind)))
     return tuple(found)
 
 

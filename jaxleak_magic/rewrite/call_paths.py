@@ -256,6 +256,8 @@ class CallPaths:
             if self.program.qualified(node) is not None:
                 continue
             found = self.instance_class(node.value)
+            if found is None and self.program.is_librarys_object(node.value):
+                continue
             if found is None:
                 raise Refused(
                     f"It is not sure that `{short_text(self.program, node)}` on line {node.lineno} is "

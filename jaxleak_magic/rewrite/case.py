@@ -36,7 +36,8 @@ class Case:
     def of(cls, leak: Leak, sources: Sequence[SourceText]) -> Case:
         """The case of a leak in the given texts."""
         names = tuple((fact.name, fact.full_name) for fact in leak.facts.names)
-        return cls(leak, _program(tuple(sources), names))
+        objects = frozenset(fact.name for fact in leak.facts.objects)
+        return cls(leak, _program(tuple(sources), names, objects))
 
     def require_values(self) -> None:
         """Refuse to hand a value out of a transform that computes none: it would come out as a shape and a dtype."""
@@ -155,9 +156,9 @@ class Case:
 
 
 @lru_cache(maxsize=1)
-def _program(sources: tuple[SourceText, ...], names: tuple[tuple[str, str], ...]) -> Program:
+def _program(sources: tuple[SourceText, ...], names: tuple[tuple[str, str], ...], objects: frozenset[str]) -> Program:
     """The program of a report's texts, made once for all of its leaks. Rules never change it."""
-    return Program(sources, dict(names))
+    return Program(sources, dict(names), objects)
 
 
 def _is_float(dtype: str | None) -> bool:

@@ -26,7 +26,7 @@ def check(program: Program, draft: Draft, variables: Sequence[str]) -> None:
     for text, edits in draft.edits.items():
         _refuse_inside_strings(program, text, edits)
     sources = [_rewritten(text, draft.edits.get(text, [])) for text in program.texts]
-    after = Program(sources, program.known_names)
+    after = Program(sources, program.known_names, program.library_objects)
     if after.unreadable or len(after.texts) != len(program.texts):
         raise Refused("The rewritten code would not be valid Python, so it is not offered.")
     pairs: dict[Scope, Scope] = {}

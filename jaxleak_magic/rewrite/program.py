@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from jaxleak_magic.diagnose.model import Place, SourceText
 from jaxleak_magic.rewrite.scopes import (
@@ -27,10 +27,17 @@ class Program:
     Args:
         sources: texts in the order in which they ran; of a cell that ran twice, the last text counts.
         known_names: full names of names that the texts do not bind themselves (``{"jnp": "jax.numpy"}``).
+        library_objects: module-level names that are bound to instances of libraries' classes.
     """
 
-    def __init__(self, sources: Sequence[SourceText], known_names: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[SourceText],
+        known_names: Mapping[str, str] | None = None,
+        library_objects: Collection[str] = (),
+    ) -> None:
         self.known_names = dict(known_names or {})
+        self.library_objects = frozenset(library_objects)
         self.texts: list[Text] = []
         self.unreadable: list[SourceText] = []
         self._indexes: dict[str | None, ScopeIndex] = {}
@@ -186,6 +193,13 @@ class Program:
             return site.node
         value = self.assigned_value(site)
         return self.definition(value) if isinstance(value, ast.Lambda) else None
+
+    def is_librarys_object(self, expression: ast.expr) -> bool:
+        """Whether a name certainly holds an instance of a library's class: it was found bound to one after the run."""
+        if not isinstance(expression, ast.Name) or expression.id not in self.library_objects:
+            return False
+        owner = self.owner(expression)
+        return owner is None or (owner.kind == "module" and self.only_site(owner, expression.id) is not None)
 
     def assigned_value(self, site: Site) -> ast.expr | None:
         """The right side of ``name = value``, or None where the site is anything else."""

@@ -77,7 +77,9 @@ def _together(leaks: Sequence[Leak], texts: list[SourceText], checked: SourceTex
         steps.append(step)
         left = [case.leak for case in cases[1:] if not step.covers(case)]
         program = step.case.program
-        after = Program([_rewritten(text, step.draft) for text in program.texts], program.known_names)
+        after = Program(
+            [_rewritten(text, step.draft) for text in program.texts], program.known_names, program.library_objects
+        )
         if len(after.texts) != len(program.texts):
             return None
         places = MovedPlaces(program.texts, after.texts, step.draft.edits)

@@ -253,7 +253,18 @@ class StateUnits:
         """Every place that touches a state."""
         if state not in self._accesses:
             self._accesses[state] = tuple(accesses(self.program, state))
-        return self._accesses[state]
+        known = self._objects_called()
+        return tuple(a for a in self._accesses[state] if a.kind != "opaque" or a.node not in known)
+
+    def _objects_called(self) -> set[ast.expr]:
+        """Names of objects where they are called themselves: what their ``__call__`` reads and writes is known."""
+        return {
+            site.receiver
+            for unit in self.units.values()
+            if getattr(unit.function, "name", None) == "__call__"
+            for site in self.paths.of(unit.function)
+            if site.receiver is not None
+        }
 
     def accesses_in(self, function: FunctionNode, state: State) -> list[Access]:
         """Places in a function's own body that touch a state."""
