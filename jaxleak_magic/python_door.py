@@ -85,16 +85,21 @@ def check(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> LeakRep
     with contextlib.ExitStack() as ending:
         ending.push(block.__exit__)
         value = function(*args, **kwargs)
-        run.extra_roots = {**run.extra_roots, "the value of the call": value}
+        run.namespace = {**run.namespace, f"{getattr(function, '__name__', 'function')}()": value}
     return block._report
 
 
 def _caller() -> FrameType:
     """The frame of the code that stands around the check."""
     frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "contextlib"):
+    while frame.f_back is not None and _is_plumbing(frame.f_globals.get("__name__")):
         frame = frame.f_back
     return frame
+
+
+def _is_plumbing(module: object) -> bool:
+    """Whether a module stands between the user's code and the check: contextlib, and our own pytest plugin."""
+    return isinstance(module, str) and (module == "contextlib" or module.startswith(f"{__package__}."))
 
 
 def _run_for(frame: FrameType, options: CheckOptions, function: Any = None) -> CheckedRun:

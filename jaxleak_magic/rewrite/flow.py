@@ -227,7 +227,9 @@ class Flow:
         if self.no_pytrees:
             raise self.no_argument(call)
         self._check_options(row, call)
-        if row.way == "calls":
+        if name == "jax.tree_util.Partial" and shape.plain and self._is_visible(node):
+            self.uses.append(Use("bind", node, self._reach(node)))  # what is bound there already gets company
+        elif row.way == "calls":
             self._value(call, replace(shape, wrappers=(*shape.wrappers, (row, call))))
         elif row.way == "bind":
             self.uses.append(Use("bind", node, self._reach(node), row))

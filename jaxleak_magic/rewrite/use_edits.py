@@ -101,6 +101,10 @@ class UseEdits:
         elif use.kind in ("bind", "field"):
             if flow.no_pytrees:
                 raise flow.no_argument(use.node)
+            if self._is_bound_already(use):
+                self._check_bound_early(flow)
+                self._bind_more(use, names if place == "first" else named, by_name=place != "first")
+                return
             partial = self.program.spelling("jax.tree_util.Partial", use.node)
             if partial is None and import_module(self.program, self.draft, "jax", use.node):
                 partial = "jax.tree_util.Partial"
@@ -145,6 +149,26 @@ class UseEdits:
                 self.draft.add(text, insertions.append_keywords(text, use.node, named))
             else:
                 self.draft.add(text, insertions.append_arguments(text, use.node, names))
+
+    def _is_bound_already(self, use: Use) -> bool:
+        call = self.program.parent[use.node]
+        return (
+            isinstance(call, ast.Call)
+            and call.args[:1] == [use.node]
+            and self.program.qualified(call.func) == "jax.tree_util.Partial"
+        )
+
+    def _bind_more(self, use: Use, values: Sequence[str], by_name: bool) -> None:
+        """Values beside those that a ``Partial`` of the user's binds; by position they come first."""
+        call = self.program.parent[use.node]
+        assert isinstance(call, ast.Call)
+        text = self.program.text_of[call]
+        if by_name:
+            self.draft.add(text, insertions.append_keywords(text, call, values))
+        else:
+            end = text.after_parentheses(text.stop(use.node), text.stop(call) - 1)
+            self.draft.add(text, [TextEdit(end, end, 0, "".join(f", {value}" for value in values))])
+        self.draft.bound = True
 
     def _opening_around(self, use: Use) -> str:
         """What is written before a bound expression, such as ``nnx.data(``, or nothing."""

@@ -17,6 +17,29 @@ def propose(case: Case) -> tuple[str, Draft] | None:
 
 EXAMPLES = (
     Example(
+        "a function that is bound already",
+        """\
+import jax
+from jax.tree_util import Partial
+
+@jax.jit
+def fit(x, y, knots):
+    coeffs = solve(design(x, knots), y)
+    return Partial(lambda scale, q: design(scale * q, knots) @ coeffs, 2.0)
+""",
+        """\
+import jax
+from jax.tree_util import Partial
+
+@jax.jit
+def fit(x, y, knots):
+    coeffs = solve(design(x, knots), y)
+    return Partial(lambda knots, coeffs, scale, q: design(scale * q, knots) @ coeffs, knots, coeffs, 2.0)
+""",
+        function="<lambda>",
+        variables=("knots", "coeffs"),
+    ),
+    Example(
         "a layer of a network",
         """\
 import equinox as eqx
