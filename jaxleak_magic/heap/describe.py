@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxleak_magic.heap import objects as ob
-from jaxleak_magic.heap.folds import EXCEPTION, FOLDS, LRU_CACHE, PARTIAL, Fold, context, public_name
+from jaxleak_magic.heap.folds import EXCEPTION, LRU_CACHE, PARTIAL, Fold, FoldFunction, context, folds_from, public_name
 from jaxleak_magic.heap.paths import Label, Labeller, Root, Step, StepKind
 from jaxleak_magic.heap.positions import Positions
 from jaxleak_magic.heap.unseen import array_reference
@@ -41,7 +41,9 @@ class Describer:
         self._labellers = labellers
         self._positions = Positions(children)
         self._numbers: dict[int, int] = {}
+        self._folds: dict[int, Sequence[FoldFunction]] = {}  # by the type's id
         self._identities: dict[int, Identity] = {}
+        self._kinds: dict[int, Identity] = {}  # by the type's id: of holders with no name of their own
         self._places: dict[int, Place] = {}
 
     def close(self) -> None:
@@ -76,12 +78,15 @@ class Describer:
             label = labeller(holder, child)
             if type(label) is Label:
                 return Fold(label.kind, label.name, 1, label.holder, label.detail)
-        for fold in FOLDS:
+        kind = type(holder)
+        folds = self._folds.get(id(kind))
+        if folds is None:
+            folds = self._folds[id(kind)] = folds_from(kind)
+        for fold in folds:
             found = fold(hops, self._positions)
             if found is not None:
                 return found
-        kind, name = self._reference(holder, child)
-        return Fold(kind, name)
+        return Fold(*self._reference(holder, child))
 
     def _step(self, path: Sequence[object], at: int, found: Fold) -> Step:
         holder = path[at + found.hops]
@@ -91,17 +96,17 @@ class Describer:
             kind = "wrapper" if type(holder) is types.FunctionType else ob.class_name(type(holder))
             short = f"{kind} of {self._identity(path[at]).short}"
         return Step(
-            kind=found.kind,
-            name=found.name,
-            type=ob.type_name(type(holder)),
-            module=who.module,
-            holder=found.holder or short,
-            filename=who.filename or found.detail.get("file"),
-            line=who.line,
-            qualname=who.qualname,
-            node=self._number(holder),
-            raw=_raw(path[at + 1 : at + found.hops + 1]),
-            detail=found.detail,
+            found.kind,
+            found.name,
+            who.type,
+            who.module,
+            found.holder or short,
+            who.filename or found.detail.get("file"),
+            who.line,
+            who.qualname,
+            self._number(holder),
+            _raw(path[at + 1 : at + found.hops + 1]),
+            dict(found.detail),
         )
 
     def _root_step(self, child: object, root: Root) -> Step | None:
@@ -129,10 +134,14 @@ class Describer:
         )
 
     def _identity(self, holder: object) -> Identity:
-        """`identify`, once for each holder; the paths keep them alive meanwhile."""
-        if id(holder) not in self._identities:
-            self._identities[id(holder)] = identify(holder, self._places)
-        return self._identities[id(holder)]
+        """Who a holder is, found once for each holder or for its type; the paths keep them alive meanwhile."""
+        known = self._kinds.get(id(type(holder))) or self._identities.get(id(holder))
+        if known is None:
+            known = own_identity(holder, self._places)
+            if known is None:
+                known = self._kinds[id(type(holder))] = kind_identity(type(holder), self._places)
+            self._identities[id(holder)] = known
+        return known
 
     def _number(self, holder: object) -> int:
         return self._numbers.setdefault(id(holder), len(self._numbers))
@@ -148,9 +157,9 @@ class Describer:
         if issubclass(kind, dict):
             text = self._positions.key_text(holder, child)
             found = text and ("key", text)  # pyright: ignore[reportAssignmentType]
-        elif issubclass(kind, list | tuple | deque):
+        elif issubclass(kind, (list, tuple, deque)):
             found = self._item(holder, child)
-        elif issubclass(kind, set | frozenset):
+        elif issubclass(kind, (set, frozenset)):
             found = "item", None
         elif kind is types.FunctionType:
             name = next((n for n in _FUNCTION_PARTS if ob.function_part(holder, n) is child), None)
@@ -209,17 +218,18 @@ Place = tuple[str | None, int | None]
 
 @dataclass(frozen=True)
 class Identity:
-    """A holder's short name, its module, and where it or its class was defined."""
+    """A holder's short name, its type's name, its module, and where it or its class was defined."""
 
     short: str
+    type: str
     module: str | None
     filename: str | None = None
     line: int | None = None
     qualname: str | None = None
 
 
-def identify(holder: Any, places: dict[int, Place]) -> Identity:
-    """What a holder is called and where it was defined.
+def own_identity(holder: Any, places: dict[int, Place]) -> Identity | None:
+    """What a module, class, function or the like is called and where it was defined; None for other instances.
 
     Args:
         holder: any object.
@@ -229,27 +239,40 @@ def identify(holder: Any, places: dict[int, Place]) -> Identity:
     if kind is types.ModuleType:
         name = dict.get(ob.module_dict(holder), "__name__")
         name = name if type(name) is str else "?"
-        return Identity(f"module {name}", name)
+        return Identity(f"module {name}", "module", name)
     if ob.is_class(holder):
-        return _of_class(f"class {ob.class_name(holder)}", holder, places)
+        return _of_class(f"class {ob.class_name(holder)}", ob.type_name(kind), holder, places)
     if kind is LRU_CACHE:
         wrapped = vars(LRU_CACHE)["__dict__"].__get__(holder).get("__wrapped__")
-        return identify(wrapped, places) if type(wrapped) is types.FunctionType else Identity("lru_cache", "functools")
-    code = ob.code_of(holder)
-    if code is not None:
-        short = ob.code_name(code)
-        if kind is types.MethodType:
-            short = f"{ob.class_name(type(holder.__self__))}.{short}"
-        return Identity(short, _module_of_code(holder), code.co_filename, code.co_firstlineno, code.co_qualname)
+        if type(wrapped) is not types.FunctionType:
+            return Identity("lru_cache", ob.type_name(kind), "functools")
+        return _of_code(wrapped, ob.type_name(kind))
+    if ob.code_of(holder) is not None:
+        return _of_code(holder, ob.type_name(kind))
     if issubclass(kind, functools.partial):
-        return Identity(f"partial({_called(PARTIAL['func'].__get__(holder))})", ob.class_module(kind))
-    return _of_class(ob.class_name(kind), kind, places)
+        short = f"partial({_called(PARTIAL['func'].__get__(holder))})"
+        return Identity(short, ob.type_name(kind), ob.class_module(kind))
+    return None
 
 
-def _of_class(short: str, cls: type, places: dict[int, Place]) -> Identity:
+def kind_identity(kind: type, places: dict[int, Place]) -> Identity:
+    """The same for instances of a type that have no name of their own; ``places`` as there."""
+    return _of_class(ob.class_name(kind), ob.type_name(kind), kind, places)
+
+
+def _of_class(short: str, type_name: str, cls: type, places: dict[int, Place]) -> Identity:
     if id(cls) not in places:
         places[id(cls)] = ob.class_place(cls)
-    return Identity(short, ob.class_module(cls), *places[id(cls)], ob.class_qualname(cls))
+    return Identity(short, type_name, ob.class_module(cls), *places[id(cls)], ob.class_qualname(cls))
+
+
+def _of_code(holder: Any, type_name: str) -> Identity:
+    code = ob.code_of(holder)
+    assert code is not None
+    short = ob.code_name(code)
+    if type(holder) is types.MethodType:
+        short = f"{ob.class_name(type(holder.__self__))}.{short}"
+    return Identity(short, type_name, _module_of_code(holder), code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
 def home_module(thing: object) -> str | None:
@@ -292,6 +315,8 @@ def _named_fields(kind: type) -> tuple[str, ...]:
 
 
 def _raw(hops: Sequence[object]) -> tuple[str, ...]:
+    if len(hops) == 1:
+        return (ob.class_name(type(hops[0])),)
     names = [ob.class_name(type(hop)) for hop in hops]
     return tuple(
         f"dict of {names[k + 1]}" if name == "dict" and k + 1 < len(names) else name for k, name in enumerate(names)

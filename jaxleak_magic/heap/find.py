@@ -212,6 +212,8 @@ class _Finder:
             unnamed = sum(step.name is None for step in path.steps)
             return rank, worst, len(path.steps), unnamed, path.root_kind != "history"
 
+        if len(paths) == 1 and paths[0] is not None:
+            return (paths[0],)
         unique: dict[tuple[Any, ...], Path] = {}
         for path in sorted((path for path in paths if path is not None), key=order):
             unique.setdefault(tuple((s.kind, s.name, s.node) for s in path.steps), path)

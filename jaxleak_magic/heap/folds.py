@@ -13,8 +13,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxleak_magic.heap import objects as ob
 from jaxleak_magic.heap.paths import StepKind
@@ -28,15 +27,14 @@ _WEAK_DICTS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 _FINALIZER_INFO: type | None = vars(weakref.finalize).get("_Info")
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """How the last of ``hops`` further up holds the child; ``holder`` replaces that object's usual short name."""
 
     kind: StepKind
     name: str | None
     hops: int = 1
     holder: str | None = None
-    detail: Mapping[str, str] = field(default_factory=dict[str, str])
+    detail: Mapping[str, str] = types.MappingProxyType({})
 
 
 def closure(hops: Sequence[Any], positions: Positions) -> Fold | None:
@@ -104,8 +102,11 @@ def arguments(hops: Sequence[Any], positions: Positions) -> Fold | None:
 
 def finalizer(hops: Sequence[Any], positions: Positions) -> Fold | None:
     """``weakref.finalize``: the call's record, the registry, and the class that has the registry."""
-    at = next((k for k in (1, 2) if k < len(hops) and type(hops[k]) is _FINALIZER_INFO), None)
-    if at is None:
+    if type(hops[1]) is _FINALIZER_INFO:
+        at = 1
+    elif len(hops) > 2 and type(hops[2]) is _FINALIZER_INFO:
+        at = 2
+    else:
         return None
     call = dict(ob.members(hops[at]))
     name = next((n for n in ("func", "args", "kwargs") if call.get(n) is hops[at - 1]), None)
@@ -119,8 +120,12 @@ def finalizer(hops: Sequence[Any], positions: Positions) -> Fold | None:
 
 def lru_cache(hops: Sequence[Any], positions: Positions) -> Fold | None:
     """``functools.lru_cache``: results and arguments lie in the wrapper or its dict, several arguments in a tuple."""
-    end = next((k for k in range(1, min(4, len(hops))) if type(hops[k]) is LRU_CACHE), None)
-    if end is None or any(not ob.is_one_of(type(hop), tuple, dict) and not _is_hashed_seq(hop) for hop in hops[1:end]):
+    end = 1
+    while end < len(hops) and end < 4 and type(hops[end]) is not LRU_CACHE:
+        end += 1
+    if end in (4, len(hops)):
+        return None
+    if any(not ob.is_one_of(type(hop), tuple, dict) and not _is_hashed_seq(hop) for hop in hops[1:end]):
         return None
     wrapper = hops[end]
     attributes = vars(LRU_CACHE)["__dict__"].__get__(wrapper)
@@ -143,13 +148,14 @@ def queue(hops: Sequence[Any], positions: Positions) -> Fold | None:
     module = sys.modules.get("queue")
     if module is None:
         return None
-    if type(hops[1]) is vars(module).get("SimpleQueue"):  # since Python 3.13 it has no list
+    kind, names = type(hops[1]), vars(module)
+    if kind is names.get("SimpleQueue"):  # since Python 3.13 it has no list
         return Fold("item", None)
-    if not ob.is_one_of(type(hops[1]), deque, list):
+    if not ob.is_one_of(kind, deque, list) or len(hops) < 3:
         return None
-    owners: tuple[type, ...] = tuple(vars(module)[name] for name in ("Queue", "SimpleQueue") if name in vars(module))
-    end = next((k for k in (2, 3) if k < len(hops) and issubclass(type(hops[k]), owners)), None)
-    if end is None or (end == 3 and type(hops[2]) is not dict):
+    end = 3 if type(hops[2]) is dict else 2
+    owners = names.get("Queue", ()), names.get("SimpleQueue", ())  # unless the user has a module of that name
+    if end == len(hops) or not issubclass(type(hops[end]), owners):
         return None
     values = ob.instance_dict(hops[end])
     if values is not None and values.get("queue") is not hops[1]:
@@ -239,16 +245,23 @@ def local_name(held_by: types.FrameType, child: object) -> str | None:
     return next((name for name, value in frame_locals(held_by).items() if value is child), None)
 
 
-FOLDS: tuple[Callable[[Sequence[Any], Positions], Fold | None], ...] = (
-    closure,
-    frame,
-    suspended,
-    arguments,
-    finalizer,
-    lru_cache,
-    queue,
-    thread_local,
-    namespace,
-    context,
-)
-"""All folds, in the order in which they are tried."""
+FoldFunction = Callable[[Sequence[Any], Positions], Fold | None]
+
+_FOLDS: Mapping[FoldFunction, tuple[str, ...]] = {
+    closure: ("cell",),
+    frame: ("frame",),
+    suspended: ("generator", "coroutine", "async_generator"),
+    arguments: ("tuple",),
+    finalizer: ("",),
+    lru_cache: ("functools.", "tuple", "dict"),
+    queue: ("_queue.", "queue.", "collections.deque", "list"),
+    thread_local: ("dict",),
+    namespace: ("dict", "collections.OrderedDict"),
+    context: ("hamt",),
+}
+"""All folds in the order in which they are tried, each with how the first holder's type name begins if it may apply."""
+
+
+def folds_from(kind: type) -> list[FoldFunction]:
+    """The folds that may apply where the first holder is of this type."""
+    return [fold for fold, names in _FOLDS.items() if ob.type_name(kind).startswith(names)]

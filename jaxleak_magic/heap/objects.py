@@ -28,7 +28,10 @@ def is_one_of(kind: type, *types: type) -> bool:
 
 def derives(kind: type, *bases: type) -> bool:
     """Whether a type is derived from one of some classes, without running their metaclass's ``__subclasscheck__``."""
-    return any(is_one_of(base, *bases) for base in mro(kind))
+    for base in mro(kind):  # noqa: SIM110 - as in is_one_of
+        if is_one_of(base, *bases):
+            return True
+    return False
 
 
 def is_class(obj: object) -> bool:
@@ -93,7 +96,7 @@ def instance_dict(obj: object) -> dict[str, Any] | None:
     """
     if type(obj) is types.ModuleType:
         return module_dict(obj)
-    if derives(type(obj), _thread._local):  # asking makes this thread's dict, and runs the subclass's __init__
+    if issubclass(type(obj), _thread._local):  # asking makes this thread's dict, and runs the subclass's __init__
         return None
     for cls in mro(type(obj)):
         descriptor = _TYPE["__dict__"].__get__(cls).get("__dict__")
@@ -108,7 +111,7 @@ def instance_dict(obj: object) -> dict[str, Any] | None:
 
 def members(obj: object) -> Iterator[tuple[str, object]]:
     """The slots of an instance, and the members that a C type declares, as (name, value)."""
-    for cls in mro(type(obj)):
+    for cls in mro(type(obj))[:-1]:  # object itself has none
         for name, descriptor in list(_TYPE["__dict__"].__get__(cls).items()):
             if type(descriptor) is types.MemberDescriptorType and name not in ("__dict__", "__weakref__"):
                 try:

@@ -12,6 +12,8 @@ from jaxleak_magic.heap.objects import is_one_of, short_text
 from jaxleak_magic.heap.paths import Root
 from jaxleak_magic.heap.roots import history_names
 
+_FEW = 16  # items: looking at each takes less than remembering where they are
+
 
 class Positions:
     """Positions of children in containers, compared by identity; ``children`` says which a holder will be asked for."""
@@ -26,6 +28,13 @@ class Positions:
 
     def key(self, holder: Any, child: object) -> Any:
         """The key under which a dict holds a child, the child itself if it is a key, or None."""
+        if dict.__len__(holder) <= _FEW:
+            is_key = False
+            for key, value in list(dict.items(holder)):
+                if value is child:
+                    return key
+                is_key |= key is child
+            return child if is_key else None
         return self._of(holder, child, "key", _keys)
 
     def key_text(self, holder: Any, child: object) -> str | None:
@@ -42,6 +51,12 @@ class Positions:
 
     def index(self, holder: Any, child: object) -> int | None:
         """The index of a child in a list, tuple or deque."""
+        base = _base(holder)
+        if base.__len__(holder) <= _FEW:
+            for index, item in enumerate(list(base.__iter__(holder))):
+                if item is child:
+                    return index
+            return None
         return self._of(holder, child, "index", _indices)
 
     def variable(self, root: Root, child: object) -> str | None:
@@ -61,6 +76,11 @@ def behind_weakref(key: Any) -> Any:
     return key() if is_one_of(type(key), weakref.ref, weakref.KeyedRef) else key
 
 
+def _base(holder: object) -> Any:
+    kind = type(holder)
+    return list if issubclass(kind, list) else tuple if issubclass(kind, tuple) else deque
+
+
 def _keys(holder: Any, wanted: set[int]) -> dict[int, Any]:
     keys, values = list(dict.keys(holder)), list(dict.values(holder))
     result = {id(keys[i]): keys[i] for i in where(keys, wanted)}
@@ -69,8 +89,7 @@ def _keys(holder: Any, wanted: set[int]) -> dict[int, Any]:
 
 
 def _indices(holder: Any, wanted: set[int]) -> dict[int, int]:
-    base: Any = next(base for base in (list, tuple, deque) if issubclass(type(holder), base))
-    items = list(base.__iter__(holder))
+    items = list(_base(holder).__iter__(holder))
     return {id(items[i]): i for i in reversed(where(items, wanted))}
 
 
