@@ -32,6 +32,7 @@ from jaxleak_magic.diagnose.names import library_names, library_objects
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
     function_name,
+    is_callers,
     is_history,
     is_ipythons_frame,
     links_of,
@@ -237,7 +238,7 @@ class _Story:
         librarys = any(owner_of_step(step, self.run.check.owners) == "library" for step in self.steps)
         if best.from_error and not self.closures and librarys:
             return Storage(self.own_origin.place, "library", None)  # kept while the library ran the user's line
-        found = self._storage_finder().find(self.steps, given=best.from_error)
+        found = self._storage_finder().find(self.steps, given=best.from_error and not is_callers(self.path))
         return dataclasses.replace(found, place=self.own_origin.place) if found.how == "library" else found
 
     def _storage_finder(self) -> StorageFinder:
@@ -330,7 +331,10 @@ class _Story:
                 storage,
                 self.tracer,
                 custom_rule=self.best.in_rule or bool(self.rules),
-                given_to_transform=self.best.from_error and bool(self.closures) and storage.how != "nonlocal",
+                given_to_transform=self.best.from_error
+                and bool(self.closures)
+                and storage.how != "nonlocal"
+                and not is_callers(self.path),
                 came_out_by_return=self.came_out_by_return,
                 random_value=is_random(self.origin.place, self.tracer, self.places) or names_a_seed(storage),
                 callback=any(given_to_callback(step, self.places) for step in self.closures)
@@ -412,6 +416,7 @@ class _Story:
         return LeakFacts(
             captured=tuple(_function_fact(step, self.places) for step in self.closures),
             all_captured=tuple(self.names) if self.closures else (),
+            captured_by_syntax=self.best.by_syntax,
             attributes=tuple(_class_fact(step, self.places) for step in attributes),
             in_aux_data=self.came_out_by_return,
             differentiated=any(trace in _DIFFERENTIATING for trace in traces),
@@ -430,7 +435,8 @@ def _users_closures(paths: Sequence[Path], check: LeakCheck) -> list[Step]:
 
 def _came_out_by_return(storage: Storage, path: Path) -> bool:
     """Whether a transform returned the object that keeps the value: no statement inside wrote it anywhere."""
-    if storage.how not in ("returned", "closure") or path.root_kind not in ("namespace", "history", "module"):
+    outlives = path.root_kind in ("namespace", "history", "module") or is_callers(path)
+    if storage.how not in ("returned", "closure") or not outlives:
         return False
     return any(s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1])
 

@@ -38,6 +38,7 @@ class Found:
     used_at: CodePoint | None = None
     in_rule: bool = False
     rule_place: Place | None = None
+    by_syntax: bool = False
 
 
 VERDICT_ORDER: dict[Verdict, int] = {"leak": 0, "transient": 1, "library_cache": 2, "exception": 3}

@@ -252,6 +252,7 @@ class LeakFacts:
             that no recorded text imports.
         objects: names of the namespace that are bound to instances of classes that are not the user's, with their
             full names: ``tx.update`` is no method of the user's.
+        captured_by_syntax: whether the function was found by its text alone, so that its other values are not known.
     """
 
     captured: tuple[FunctionFact, ...] = ()
@@ -264,6 +265,7 @@ class LeakFacts:
     constant: tuple[Place, ...] = ()
     names: tuple[NameFact, ...] = ()
     objects: tuple[NameFact, ...] = ()
+    captured_by_syntax: bool = False
 
 
 @dataclass(frozen=True)

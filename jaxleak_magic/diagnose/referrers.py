@@ -88,6 +88,15 @@ def plumbing_classes() -> list[type]:
     return found
 
 
+CALLER = 100
+"""Ranks of roots from here on are functions of the user's that were running when the code failed, outermost first."""
+
+
+def is_callers(path: Path) -> bool:
+    """Whether a local variable of a function of the user's keeps the value, which was running when the code failed."""
+    return path.root_kind == "frame" and path.root_rank is not None and path.root_rank >= CALLER
+
+
 def is_history(path: Path) -> bool:
     """Whether IPython's output history itself holds the target: ``Out[3]``, ``_``, ``_3``."""
     if len(path.steps) != 1:

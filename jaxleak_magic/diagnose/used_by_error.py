@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import gc
 from collections.abc import Mapping, Sequence
-from types import CodeType, FrameType, TracebackType
+from types import CellType, CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 from jaxleak_magic.detect import _jax
@@ -14,7 +16,9 @@ from jaxleak_magic.detect.traceback_tracers import frames_of, raised_in_custom_r
 from jaxleak_magic.diagnose.kept_tracers import PATHS_PER_TRACER, Found
 from jaxleak_magic.diagnose.model import Place
 from jaxleak_magic.diagnose.referrers import (
+    CALLER,
     function_name,
+    is_callers,
     namespace_and_module_roots,
     owner_of_module,
     owner_of_step,
@@ -24,6 +28,7 @@ from jaxleak_magic.diagnose.storage import bare
 from jaxleak_magic.diagnose.syntax import FunctionNode, first_line
 from jaxleak_magic.diagnose.trace_stack import Places, created_place, file_of
 from jaxleak_magic.heap import Path, Root, Step, find_holders, frame_locals
+from jaxleak_magic.heap.paths import LIBRARY, USER_FRAME
 
 
 def promoted(found: Sequence[Found], dead: object, check: LeakCheck, places: Places) -> Found | None:
@@ -32,7 +37,8 @@ def promoted(found: Sequence[Found], dead: object, check: LeakCheck, places: Pla
         closures = [p for p in each.paths if p.steps[0].kind == "closure_cell" and _is_users(p.steps[0], check)]
         if closures and (each.tracer is dead or each.trace is _jax.trace_of(dead)):
             step = _innermost_user(closures[0].steps[0], places)
-            return Found(each.tracer, each.trace, [_path_of(step), *closures], "leak", from_error=True)
+            held = _captured_with(each.tracer, closures[0].steps[0])
+            return Found(each.tracer, each.trace, [_path_of(step), *closures], "leak", from_error=True, held=held)
     return None
 
 
@@ -168,9 +174,8 @@ def _only_capturing_function(dead: object, trace: object, check: LeakCheck, plac
     users = syntax.nested_users(target.id, around)
     if len(users) != 1:
         return None
-    return Found(
-        dead, trace, [_path_of(_syntax_step(target.id, users[0], filename, places))], "leak", True, {target.id: dead}
-    )
+    step = _syntax_step(target.id, users[0], filename, places)
+    return Found(dead, trace, [_path_of(step)], "leak", True, {target.id: dead}, by_syntax=True)
 
 
 def _syntax_step(name: str, function: FunctionNode, filename: str, places: Places) -> Step:
@@ -218,15 +223,7 @@ def _held_in_frames(
 
     With ``by_library`` an object of a library's that only its own running functions reach, too.
     """
-    tracers = set(map(id, _jax.tracer_classes()))
-    roots: list[Root] = []
-    for frame in frames_of(error):
-        # The tracer itself is a local of many frames: what explains is the object in them that brought it along.
-        values = {name: v for name, v in frame_locals(frame).items() if not _is_operand(v, tracers)}
-        code = frame.f_code
-        rank = 2 if check.owners(code) == "user" else 5
-        holder = f"{code.co_name}()"
-        roots.append(Root(values, holder, "frame", rank, code.co_filename, code.co_firstlineno, code.co_qualname))
+    roots = _frame_roots(trace, error, check)
     roots += namespace_and_module_roots(namespace, extra_roots, check.owners)
     barriers = [*_jax.carrier_classes(), TracebackType, FrameType]
     result = find_holders([dead], roots, barriers=barriers, per_target=8)
@@ -237,7 +234,60 @@ def _held_in_frames(
     if not own:
         return None
     best = sorted(own, key=lambda path: _error_rank(path, check))
-    return Found(dead, trace, best[:PATHS_PER_TRACER], "leak", from_error=True)
+    held = _captured_with(dead, best[0].steps[0]) if best[0].steps[0].kind == "closure_cell" else {}
+    return Found(dead, trace, best[:PATHS_PER_TRACER], "leak", from_error=True, held=held)
+
+
+def _captured_with(dead: object, step: Step) -> dict[str, object]:
+    """All tracers that the function of a closure step closes over, by the names of its free variables."""
+    classes = set(map(id, _jax.tracer_classes()))
+    cells = [each for each in gc.get_referrers(dead) if type(each) is CellType]
+    closures = [each for each in gc.get_referrers(*cells) if type(each) is tuple] if cells else []
+    functions = [each for each in gc.get_referrers(*closures) if type(each) is FunctionType] if closures else []
+    for function in functions:
+        code = function.__code__
+        if (code.co_filename, code.co_qualname) != (step.filename, step.qualname) or not function.__closure__:
+            continue
+        values: dict[str, object] = {}
+        for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+            with contextlib.suppress(ValueError):  # an empty cell
+                values[name] = cell.cell_contents
+        if any(value is dead for value in values.values()):
+            return {name: value for name, value in values.items() if id(type(value)) in classes}
+    return {}
+
+
+def _frame_roots(trace: object, error: BaseException, check: LeakCheck) -> list[Root]:
+    """The local variables of the frames of the traceback.
+
+    The tracer itself is a local of many frames, and an operand in lists of JAX's own: what explains is the object that
+    brought it along. To functions that were running when the transform was called, their locals are what the namespace
+    is to a cell; the outermost got the value first.
+    """
+    tracers = set(map(id, _jax.tracer_classes()))
+    frames = frames_of(error)[::-1]
+    outside = _frames_around(trace, frames, check)
+    roots: list[Root] = []
+    for depth, frame in enumerate(frames):
+        code = frame.f_code
+        users = check.owners(code) == "user"
+        is_caller = users and depth < outside and code.co_name != "<module>"
+        locals_ = frame_locals(frame).items()
+        values = {n: v for n, v in locals_ if not (id(type(v)) in tracers if is_caller else _is_operand(v, tracers))}
+        rank = CALLER + depth if is_caller else USER_FRAME if users else LIBRARY
+        roots.append(
+            Root(values, f"{code.co_name}()", "frame", rank, code.co_filename, code.co_firstlineno, code.co_qualname)
+        )
+    return roots
+
+
+def _frames_around(trace: object, frames: Sequence[FrameType], check: LeakCheck) -> int:
+    """How many frames, of the outermost first, were running before a transform was called."""
+    birth = check.census.birth_of(trace)
+    if birth is None or birth.user is None:
+        return 0
+    calling = birth.user.code
+    return next((depth + 1 for depth, frame in enumerate(frames) if frame.f_code is calling), len(frames))
 
 
 def _is_librarys_attribute(step: Step, check: LeakCheck) -> bool:
@@ -250,14 +300,21 @@ def _is_operand(value: object, tracers: set[int]) -> bool:
     return id(type(value)) in tracers
 
 
-def _error_rank(path: Path, check: LeakCheck) -> tuple[int, int]:
-    """0: a closure of the user's; 1: an object that the user's code reaches; 2: JAX's and libraries' own plumbing."""
+def _error_rank(path: Path, check: LeakCheck) -> tuple[int, int, int]:
+    """0: a closure of the user's; 1: an object that the user's code reaches; 2: JAX's and libraries' own plumbing.
+
+    Then the namespace, the user's functions around the transform from the outermost on, other frames; then short ways.
+    """
     first = path.steps[0]
+    order = (path.root_rank or 0) if is_callers(path) else 10_000 if path.root_kind == "frame" else 0
+    rank = order, len(path.steps)
     user = owner_of_step(first, check.owners) == "user"
     if path.root_kind == "module" and owner_of_module(path.root_name, check.owners) == "jax":
-        return (2, len(path.steps))
+        return (2, *rank)
     if first.kind == "closure_cell" and user:
-        return (0, len(path.steps))
-    if first.kind in ("attribute", "item", "partial", "bound_method") and path.root_kind != "frame":
-        return (1, len(path.steps))
-    return (1 if user and first.kind == "attribute" else 2, len(path.steps))
+        return (0, 0, len(path.steps))
+    if first.kind in ("attribute", "item", "key", "partial", "bound_method") and (
+        path.root_kind != "frame" or is_callers(path)
+    ):
+        return (1, *rank)
+    return (1 if user and first.kind == "attribute" else 2, *rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -109,6 +110,7 @@ class Case:
             Refused: where the meaning would not certainly stay.
         """
         assert self.function is not None
+        self._require_known_closure(self.function)
         held = self._held()
         no_floats = frozenset(v for v in self.variables if not _is_float(held[v].dtype if v in held else None))
         no_arguments = frozenset(v for v in self.variables if v in held and held[v].type not in _ARGUMENTS)
@@ -123,6 +125,20 @@ class Case:
             no_tangents=frozenset(v for v in self.variables if self._has_no_tangent(v, held)),
         )
         return lift.run()
+
+    def _require_known_closure(self, function: FunctionNode) -> None:
+        """Refuse where another variable of the function may be traced too, and no run has shown what it holds."""
+        if not self.leak.facts.captured_by_syntax:
+            return
+        for name in sorted(self.program.free_names(function) - set(self.variables)):
+            owner = self.program.own_scope[function].lookup(name)
+            sites = self.program.sites(owner, name) if owner is not None and owner.kind == "function" else []
+            values = [self.program.assigned_value(s) for s in sites if s.kind not in ("def", "class", "import")]
+            if any(not isinstance(value, ast.Constant) for value in values):
+                raise Refused(
+                    f"`{function_name(self.program, function)}` closes over `{name}` too, which may be traced as well. "
+                    f"Pass {listed(self.variables)} as an argument, and `{name}` if it is computed from traced values."
+                )
 
     def _has_no_tangent(self, variable: str, held: dict[str, CapturedValue]) -> bool:
         assert self.function is not None

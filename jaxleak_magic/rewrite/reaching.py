@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from dataclasses import dataclass, replace
 
 from jaxleak_magic.rewrite.call_sites import rows_of
@@ -13,7 +14,7 @@ from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 
 @dataclass(frozen=True)
 class Return:
-    """A value that a function has to return as well, to the one module-level statement that calls it."""
+    """A value that a function has to return as well, to the one statement that calls it, where the value is needed."""
 
     function: ast.FunctionDef
     variable: str
@@ -78,9 +79,7 @@ class Reach:
                 found = self._at(argument.id, source, place, depth - 1)
                 if axis is None or found.axis is None:
                     return replace(found, axis=found.axis if axis is None else axis)
-        if scope.function() is None:
-            return self._returned(variable, owner, place)
-        raise self._not_visible(variable, place)
+        return self._returned(variable, owner, place)
 
     def _follows(self, argument: ast.Name, place: ast.expr) -> bool:
         """Whether a place is reached after the call with this argument, in the same run of the function around it."""
@@ -97,12 +96,16 @@ class Reach:
         return node
 
     def is_called_before(self, scope: Scope, place: ast.expr) -> bool:
-        """Whether a function's one call is a module-level statement that comes before a place."""
+        """Whether a function's one call is a statement before a place, of the module or of the function around it."""
         found = self._only_call(scope.node) if isinstance(scope.node, ast.FunctionDef) else None
-        if found is None or self.program.scope_at[found.call].kind != "module":
-            return False
-        statement = self._statement(found.call)
-        return isinstance(self.program.parent[statement], ast.Module) and self._comes_before(statement, place)
+        return found is not None and self._runs_before(self._statement(found.call), place)
+
+    def _runs_before(self, statement: ast.stmt, place: ast.expr) -> bool:
+        """Whether a statement of the module or of the function around a place has run when the place is reached."""
+        level = self.program.scope_at[place].function()
+        body = self.program.parent[statement]
+        same = isinstance(body, ast.Module) if level is None else body is level.node
+        return same and self._comes_before(statement, place)
 
     # -- in scope ---------------------------------------------------------------------------------------------------
 
@@ -195,27 +198,25 @@ class Reach:
         found = self._only_call(function)
         if found is None:
             raise self._not_visible(variable, place)
-        statement = self.program.parent[call := found.call]
+        statement = self.program.parent[found.call]
         axis: int | None = None
         if found.vmap is not None:
             if any(k.arg in (None, "out_axes") for k in found.vmap.keywords) or len(found.vmap.args) > 2:
                 raise self._not_visible(variable, place)
             axis = 0
-        if self.program.scope_at[call].kind != "module" or not isinstance(statement, ast.Assign | ast.Expr):
+        if not isinstance(statement, ast.Assign | ast.Expr) or not self._runs_before(statement, place):
             raise self._not_visible(variable, place)
-        if not isinstance(self.program.parent[statement], ast.Module) or not self._comes_before(statement, place):
-            raise self._not_visible(variable, place)
+        level = self.program.scope_at[found.call]
         if not self._is_set_once(function, variable, owner):
             raise self._not_visible(variable, place)
         result = self._only_return(function)
         if result is None:
             raise self._not_visible(variable, place)
-        module = owner.module
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             bound = _matching_target(result, statement.targets[0], variable)
-            if bound is not None and self.program.only_site(module, bound) is not None:
+            if bound is not None and self.program.only_site(level, bound) is not None:
                 return Reached(bound, axis=axis)
-        if variable in module.sites:
+        if variable in level.sites or level.lookup(variable) is not None or hasattr(builtins, variable):
             raise self._not_visible(variable, place)
         if isinstance(statement, ast.Assign) and not (
             len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name | ast.Tuple)

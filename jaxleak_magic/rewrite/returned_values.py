@@ -47,6 +47,8 @@ def emit_returns(program: Program, draft: Draft, returns: Sequence[Return]) -> N
             else:
                 _bind_statement(draft, calling, statement, names, function)
         draft.returned += [(function.name, name) for name in names]
+        if program.scope_at[statement.value].kind != "module":
+            draft.new_parameters.update(names)
 
 
 def _bind_statement(

@@ -34,7 +34,7 @@ class StoredOrder:
         A memo is the exception: it means the value of now, though it keeps that of its first run.
         """
         storing, loading = self.program.scope_at[target].function(), self.program.scope_at[load].function()
-        if loading is None or storing is None:
+        if loading is None or storing is None or self._is_made_anew(target, loading):
             return
         text = self.program.text_of[target]
         after = text is self.program.text_of[load] and text.start(load) > text.stop(target)
@@ -54,12 +54,24 @@ class StoredOrder:
         for load in loads:
             at = self.program.scope_at[load].function()
             inside = at is not None and storing is not None and at.is_inside(storing)
-            outside = at is None and storing is not None and reach.is_called_before(storing, load)
+            level = at is None or self._is_made_anew(target, at)
+            outside = level and storing is not None and reach.is_called_before(storing, load)
             if not plain or not (inside or outside):
                 raise Refused(
                     f"`{self._short(target)}` holds another function at first, which line {load.lineno} may call. "
                     f"Let both functions take {self._values} as an argument, and pass it at each call."
                 )
+
+    def _is_made_anew(self, target: ast.expr | ast.stmt, loading: Scope) -> bool:
+        """Whether the container or object that keeps the function belongs to the one run of the function that reads."""
+        base: ast.AST = target
+        while isinstance(base, ast.Attribute | ast.Subscript):
+            base = base.value
+        if not isinstance(base, ast.Name) or self.program.owner(base) is not loading:
+            return False
+        site = self.program.only_site(loading, base.id)
+        value = self.program.assigned_value(site) if site is not None else None
+        return isinstance(value, ast.Dict | ast.List | ast.Call)
 
     def _is_always_stored(self, target: ast.AST, storing: Scope, memo: bool = True) -> bool:
         node: ast.AST = target

@@ -62,6 +62,73 @@ def run(stiff, x):
 
 EXAMPLES = (
     Example(
+        "all of it inside of a function",
+        """\
+import jax
+import jax.numpy as jnp
+from jax.scipy.optimize import minimize
+
+def main():
+    landscape = {}
+
+    @jax.jit
+    def invert(traces):
+        target = jnp.mean(traces, axis=0)
+        def misfit(p):
+            return jnp.sum((p - target) ** 2)
+        landscape["misfit"] = misfit
+        return minimize(misfit, jnp.zeros(2), method="BFGS").x
+
+    best = invert(jnp.ones((2, 2)))
+    return [landscape["misfit"](best + d) for d in (0.0, 1.0)]
+""",
+        """\
+import jax
+import jax.numpy as jnp
+from jax.scipy.optimize import minimize
+
+def main():
+    landscape = {}
+
+    @jax.jit
+    def invert(traces):
+        target = jnp.mean(traces, axis=0)
+        def misfit(p, target):
+            return jnp.sum((p - target) ** 2)
+        landscape["misfit"] = misfit
+        return minimize(misfit, jnp.zeros(2), args=(target,), method="BFGS").x, target
+
+    best, target = invert(jnp.ones((2, 2)))
+    return [landscape["misfit"](best + d, target) for d in (0.0, 1.0)]
+""",
+        function="misfit",
+        variables=("target",),
+    ),
+    Example(
+        "a container that outlives the function that reads it",
+        """\
+import jax
+import jax.numpy as jnp
+
+landscape = {}
+
+def main():
+    @jax.jit
+    def invert(traces):
+        target = jnp.mean(traces, axis=0)
+        def misfit(p):
+            return jnp.sum((p - target) ** 2)
+        landscape["misfit"] = misfit
+        return target + 1
+
+    best = invert(jnp.ones((2, 2)))
+    return landscape["misfit"](best)
+""",
+        refusal="may be from an earlier run",
+        function="misfit",
+        variables=("target",),
+    ),
+    Example(
         "the objective of a solver gets its data through run",
         _IMPORTS
         + """\
