@@ -28,6 +28,10 @@ _MARKERS = (
     "(default: the ini option strict_xfail)",
 )
 
+PROGRAMS_KEPT = 300
+"""Programs compiled anew after which they are dropped; each takes 1 MB or so (JAX 0.10.2)."""
+
+_programs = pytest.StashKey[int]()
 _found = pytest.StashKey["list[dict[str, str]]"]()
 _checked = pytest.StashKey[bool]()
 _first_seen = pytest.StashKey["dict[str, str]"]()
@@ -185,6 +189,7 @@ def _failure_of(item: pytest.Item, report: Report) -> BaseException | None:
     from jaxleak_magic.show.causes import causes_of
 
     item.stash[_checked] = True
+    _drop_programs(item.config, report)
     causes = causes_of(report)
     if not causes:
         return None
@@ -200,6 +205,16 @@ def _failure_of(item: pytest.Item, report: Report) -> BaseException | None:
         item.add_report_section("call", "leakcheck", text)
         return None
     return pytest.fail.Exception(text, pytrace=False)
+
+
+def _drop_programs(config: pytest.Config, report: Report) -> None:
+    """Drop what was compiled anew before it fills the memory: no later check would find and use it again."""
+    config.stash[_programs] = config.stash.get(_programs, 0) + report.checked.compiled
+    if config.stash[_programs] > PROGRAMS_KEPT:
+        import jax
+
+        jax.clear_caches()
+        config.stash[_programs] = 0
 
 
 def _text(item: pytest.Item, report: Report) -> str:

@@ -26,13 +26,34 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
 
 
+def _at_least_one(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     parser = _Parser(prog="jaxleak", description="Find leaked JAX tracers.", epilog=_STATUS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
 
     check = commands.add_parser("check", help="run files under the check and report what leaks", epilog=_STATUS)
-    check.add_argument("files", nargs="+", metavar="FILE", help="a script or cell (.py), or a notebook (.ipynb)")
+    check.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a script or cell (.py), a notebook (.ipynb), or a folder: every .py and .ipynb file below it",
+    )
+    check.add_argument(
+        "-j", "--jobs", type=_at_least_one, default=1, metavar="N", help="run N files at once; default: 1"
+    )
+    check.add_argument(
+        "--keep-going",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="run a notebook's other cells after one that raises (the default)",
+    )
     check.add_argument("--format", choices=("text", "json", "html"), default="text", help="default: text")
     check.add_argument("--output", metavar="PATH", help="write the report to this file instead of stdout")
     check.add_argument("--keep-caches", action="store_true", help="do not trace functions anew; quicker, and sees less")

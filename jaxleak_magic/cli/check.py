@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxleak_magic.checked_run import CheckOptions
-from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome, run_in_fresh_process
-from jaxleak_magic.cli.inputs import InputError, Notebook, read_input
+from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
+from jaxleak_magic.cli.inputs import InputError, Notebook, files_of, read_input
+from jaxleak_magic.cli.many_files import run_jobs, summary_lines, telling
 from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.show.causes import causes_of
 
 
 def check(args: argparse.Namespace) -> int:
@@ -20,27 +22,25 @@ def check(args: argparse.Namespace) -> int:
     output = Path(args.output) if args.output else None
     if output is not None and not output.absolute().parent.is_dir():
         raise InputError(f"{output}: its folder does not exist; make it first, or give --output another path")
-    apart = args.format != "text" and output is None
-    results: list[CellReport] = []
-    as_list = len(args.files) > 1
+    files = files_of(args.paths)
+    as_list = len(files) > 1 or files != args.paths
     statuses: list[int] = []
-    for file in args.files:
+    jobs: list[Job] = []
+    for file in files:
         try:
             as_list = isinstance(read_input(Path(file)), Notebook) or as_list
         except InputError as error:
             print(f"jaxleak: {error}", file=sys.stderr)
             statuses.append(3)
             continue
-        job = Job(file, CheckOptions(not args.keep_caches, args.fixes, args.notes, args.fast, args.locate))
-        outcome = run_in_fresh_process(job, "stderr" if apart else "stdout")
-        if args.verify:
-            from jaxleak_magic.cli.verify import verified
-
-            outcome = verified(outcome, job)
-        results += outcome.reports
-        statuses.append(exit_status(outcome))
+        options = CheckOptions(not args.keep_caches, args.fixes, args.notes, args.fast, args.locate)
+        jobs.append(Job(file, options, keep_going=args.keep_going))
+    apart = args.format != "text" and output is None
+    outcomes = run_jobs(jobs, args.jobs, "stderr" if apart else "stdout", args.verify)
+    results = [each for outcome in outcomes for each in outcome.reports]
+    statuses += map(exit_status, outcomes)
     if results or as_list:
-        _write(render(results, args.format, as_list), output)
+        _write(render(results, args.format, as_list, of_files=len(files)), output)
     return worst(statuses)
 
 
@@ -57,20 +57,33 @@ def worst(statuses: Sequence[int]) -> int:
     return next((status for status in (3, 1, 2) if status in statuses), 0)
 
 
-def render(results: Sequence[CellReport], form: str, as_list: bool) -> str:
-    """All reports as one text, in JSON an object for a single script and else a list."""
+def render(results: Sequence[CellReport], form: str, as_list: bool, of_files: int = 1) -> str:
+    """All reports as one text, in JSON an object for a single script and else a list.
+
+    Args:
+        results: the reports.
+        form: ``text``, ``json`` or ``html``.
+        as_list: whether they are of several files or cells.
+        of_files: how many files were to be checked: for several there is a summary by root cause, and text leaves out
+            the reports of clean code and those that tell no new cause.
+    """
     if form == "json":
         plain = [_plain(each) for each in results]
         return json.dumps(plain if as_list else plain[0], indent=2, ensure_ascii=True) + "\n"
     reports = [each.report for each in results]
+    summary = summary_lines(reports) if of_files > 1 else []
     if form == "html":
         from jaxleak_magic.show.page import render_page
 
-        return render_page(reports)
+        return render_page(reports, summary=summary)
     from jaxleak_magic.show.text import render_text
 
-    titles = [_heading(report) if as_list else "" for report in reports]
-    return "\n".join(f"{title}{render_text(report).rstrip()}\n" for title, report in zip(titles, reports, strict=True))
+    shown = telling(reports) if of_files > 1 else reports
+    titles = [_heading(report) if as_list else "" for report in shown]
+    texts = [f"{title}{render_text(report).rstrip()}\n" for title, report in zip(titles, shown, strict=True)]
+    if summary:
+        texts.append("\n".join(["Summary", "=======", *summary, ""]))
+    return "\n".join(texts)
 
 
 def _heading(report: Report) -> str:
@@ -82,6 +95,9 @@ def _heading(report: Report) -> str:
 
 def _plain(each: CellReport) -> dict[str, Any]:
     plain = each.report.to_dict()
+    causes = iter(causes_of(each.report))
+    for leak in plain["leaks"]:
+        leak["cause"] = next(causes).key if leak["verdict"] == "leak" else None
     if each.cell_index is not None:
         source = each.report.source
         cell = source.cell if source else None

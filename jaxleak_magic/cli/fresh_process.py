@@ -10,14 +10,15 @@ import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import jaxleak_magic
 from jaxleak_magic.checked_run import CheckOptions
 from jaxleak_magic.cli.results import Results
 from jaxleak_magic.diagnose.model import Checked, ErrorInfo, Report
 
-_PARENT_OF_PACKAGE = str(Path(jaxleak_magic.__file__).resolve().parent.parent)
+PARENT_OF_PACKAGE = str(Path(jaxleak_magic.__file__).resolve().parent.parent)
+"""Folder from which a fresh process imports this package."""
 _STDERR = 2
 
 
@@ -38,12 +39,14 @@ class Job:
         options: how it is checked.
         replaced: texts to run instead of those in the file.
         how: under the check, without it, or without it and with ``jax.disable_jit()``.
+        keep_going: a notebook's cell that raises does not stop the others.
     """
 
     file: str
     options: CheckOptions = field(default_factory=CheckOptions)
     replaced: tuple[Replaced, ...] = ()
     how: Literal["check", "plain", "without_jit"] = "check"
+    keep_going: bool = True
 
     def context(self) -> AbstractContextManager[object]:
         """What the user's code runs in."""
@@ -79,13 +82,19 @@ class Outcome:
     results: Results | None = None
 
 
-def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"], limit: float | None = None) -> Outcome:
+def run_in_fresh_process(
+    job: Job,
+    output: Literal["stdout", "stderr"],
+    limit: float | None = None,
+    kept: tuple[IO[bytes], IO[bytes]] | None = None,
+) -> Outcome:
     """Run a file under the check.
 
     Args:
         job: the file and how it is checked.
         output: where the output of the user's code goes that it writes to stdout.
         limit: seconds after which the process is ended, or None.
+        kept: two files that take what it writes to stdout and stderr, for files that run at the same time.
 
     Returns:
         What came of it; a process that dies gives a report with an error that says so.
@@ -94,18 +103,17 @@ def run_in_fresh_process(job: Job, output: Literal["stdout", "stderr"], limit: f
     with tempfile.TemporaryDirectory(prefix="jaxleak-") as folder:
         job_file, outcome_file = Path(folder, "job"), Path(folder, "outcome")
         job_file.write_bytes(pickle.dumps(job))
-        command = [sys.executable, "-c", bootstrap, _PARENT_OF_PACKAGE, str(job_file), str(outcome_file)]
+        command = [sys.executable, "-c", bootstrap, PARENT_OF_PACKAGE, str(job_file), str(outcome_file)]
         sys.stdout.flush()
         try:
-            process = subprocess.run(
-                command, stdout=_STDERR if output == "stderr" else None, check=False, timeout=limit
-            )
+            to_stdout, to_stderr = kept or (_STDERR if output == "stderr" else None, None)
+            process = subprocess.run(command, stdout=to_stdout, stderr=to_stderr, check=False, timeout=limit)
         except subprocess.TimeoutExpired:
-            return Outcome((CellReport(_died(job, -signal.SIGKILL)),), raised=True)
+            return Outcome((CellReport(died(job, -signal.SIGKILL)),), raised=True)
         try:
             outcome = pickle.loads(outcome_file.read_bytes())
         except (OSError, EOFError, pickle.UnpicklingError):
-            return Outcome((CellReport(_died(job, process.returncode)),), raised=job.how != "check")
+            return Outcome((CellReport(died(job, process.returncode)),), raised=job.how != "check")
     assert isinstance(outcome, Outcome)
     return outcome
 
@@ -133,11 +141,12 @@ def report_without_check(file: str, error: ErrorInfo | None, unchecked: str) -> 
     )
 
 
-def _died(job: Job, status: int) -> Report:
-    how = f"with exit status {status}"
-    if status < 0:
+def died(job: Job, status: int | None) -> Report:
+    """The report of code whose process ended before it did; the status is None where nobody knows it."""
+    how = "" if status is None else f" with exit status {status}"
+    if status is not None and status < 0:
         known = {s.value: s.name for s in signal.Signals}
-        how = f"by the signal {known.get(-status, -status)}"
-    message = f"the process ended {how} before the check could finish, so nothing is known about leaks"
+        how = f" by the signal {known.get(-status, -status)}"
+    message = f"the process ended{how} before the check could finish, so nothing is known about leaks"
     error = ErrorInfo("ProcessEnded", message, None, None, "not_tracer_related")
     return report_without_check(job.file, error, "The process ended before the check could finish.")

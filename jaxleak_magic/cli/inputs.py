@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tokenize
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,36 @@ class Notebook:
     text: str
     data: dict[str, Any]
     cells: tuple[CodeCell, ...]
+
+
+_LEFT_OUT = {"__pycache__", "node_modules", "build", "dist", "site-packages"}
+"""Names of folders that hold no source of the user's; those that begin with a dot are left out too."""
+
+
+def files_of(words: Sequence[str]) -> list[str]:
+    """The files that the words of the command line name: a folder stands for every ``.py`` and ``.ipynb`` below it.
+
+    What is no folder stays as it is, also where there is no such file. Raises InputError for a folder without any file.
+    """
+    found: list[str] = []
+    for word in words:
+        if not os.path.isdir(word):
+            found.append(word)
+            continue
+        below = sorted(_files_below(Path(word)))
+        if not below:
+            raise InputError(f"{word}: a folder with no .py or .ipynb file in it")
+        found += map(str, below)
+    return list(dict.fromkeys(found))
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not (name.startswith(".") or name in _LEFT_OUT)]
+        if "pyvenv.cfg" in files:
+            folders.clear()
+            continue
+        yield from (Path(parent, name) for name in files if name.endswith((".py", ".ipynb")) and name[0] != ".")
 
 
 def read_input(path: Path) -> Script | Notebook:
@@ -82,7 +114,21 @@ def read_notebook(path: Path) -> Notebook:
         old = isinstance(notebook, dict) and "worksheets" in notebook
         what = "a notebook of format 3" if old else "not a notebook, it has no list of cells"
         raise InputError(f"{path}: {what}; open it in Jupyter and save it, which writes format 4")
+    language = _language(notebook)
+    if language.lower() not in ("python", "ipython", "python3"):
+        raise InputError(f"{path}: a notebook in {language}; only Python ones can be checked")
     return Notebook(path, text, notebook, tuple(_code_cells(path, cells)))
+
+
+def _language(notebook: dict[str, Any]) -> str:
+    """The language that a notebook says it is in; Python where it says none."""
+    metadata = notebook.get("metadata")
+    for part, key in (("kernelspec", "language"), ("language_info", "name")):
+        found = metadata.get(part) if isinstance(metadata, dict) else None
+        name = found.get(key) if isinstance(found, dict) else None
+        if isinstance(name, str):
+            return name
+    return "python"
 
 
 def _code_cells(path: Path, cells: list[Any]) -> list[CodeCell]:

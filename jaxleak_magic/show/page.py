@@ -16,12 +16,15 @@ from jaxleak_magic.show.markup import el, inline
 from jaxleak_magic.show.style import page_sheet, style_sheet
 
 
-def render_page(reports: Report | Iterable[Report | tuple[str, Report]], *, draw: bool = True) -> str:
+def render_page(
+    reports: Report | Iterable[Report | tuple[str, Report]], *, draw: bool = True, summary: Sequence[str] = ()
+) -> str:
     """A whole HTML document, for ``--format html``.
 
     Args:
         reports: one report, or several, each alone or with its title (default: its file and cell).
         draw: draw the referrer graphs (one child process for each); otherwise the paths are boxes with arrows.
+        summary: lines to stand above the reports.
     """
     listed = [reports] if isinstance(reports, Report) else list(reports)
     pairs = [item if isinstance(item, tuple) else (page_title(item), item) for item in listed]
@@ -29,6 +32,8 @@ def render_page(reports: Report | Iterable[Report | tuple[str, Report]], *, draw
     body: list[Markup] = []
     if len(pairs) != 1:
         body += [el("h1", inline(_tally([report for _, report in pairs])))]
+    if summary:
+        body += [el("pre", "\n".join(summary), class_="summary")]
     for title, report in pairs:
         svg = graph_svg(report) if draw else None
         body += [el("h2", sentence(title)) if title else Markup(""), fragment(report, token, svg)]
