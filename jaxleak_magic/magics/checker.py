@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ from jaxleak_magic.errors import LeakError
 from jaxleak_magic.exits import failure_of
 from jaxleak_magic.last_expression import split_last_expression
 from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
+from jaxleak_magic.magics.engines import EngineReports
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
 from jaxleak_magic.magics.recording import CellInfo, CellRecorder
 from jaxleak_magic.magics.showing import Presenter, forget_output
@@ -49,6 +50,7 @@ class _Running:
     run: CheckedRun | None = None
     options: MagicOptions = field(default_factory=MagicOptions)
     watched: bool = False
+    by_engines: bool = False
 
 
 class CellChecker:
@@ -68,6 +70,8 @@ class CellChecker:
         self.status_line: StatusLines = lambda options, traces: None
         self.last_report: Report | None = None
         self.watch: CellWatch | None = None
+        self.engines = EngineReports(shell)
+        self.present_engines: Callable[[Mapping[int, Report]], None] = lambda reports: None
         self._shell = shell
         self._cells: list[_Running] = []
         self._status: StatusLine | None = None
@@ -144,6 +148,8 @@ class CellChecker:
         if wanted or self.check_all:
             running.options = wanted[1] if wanted else MagicOptions()
             running.run = self._start(running.file, running.options)
+        elif self.engines.begin(running.cell.raw):
+            running.by_engines = True
         elif self.watch and info.store_history:
             self.watch.begin()
             running.watched = True
@@ -155,6 +161,8 @@ class CellChecker:
             return
         if running.watched:
             self._end_watched(running, result)
+        if running.by_engines:
+            self._end_by_engines()
         if running.run is None:
             failure = _failure_of_no_check(running.options)
         else:
@@ -327,6 +335,18 @@ class CellChecker:
             self.last_report = report or self.last_report
         finally:
             self.watch.forget()
+
+    def _end_by_engines(self) -> None:
+        try:
+            reports = self.engines.end()
+            if reports:
+                self.present_engines(reports)
+                leaking = [report for report in reports.values() if report.outcome == "leaks"]
+                self.last_report = next(iter(leaking), self.last_report)
+        except KeyboardInterrupt:
+            say("waiting for the engines' reports was interrupted: %px %leakcheck shows them")
+        except Exception as problem:
+            say_internal_error("the engines' reports are not shown", problem)
 
     def _run_again(self, run: CheckedRun, raw_cell: str) -> None:
         """Run a cell a second time under its own name, without its output (``--locate``)."""

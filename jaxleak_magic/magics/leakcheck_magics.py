@@ -40,8 +40,9 @@ class LeakcheckMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         self.shower = ReportShower(shell)
-        self.checker = CellChecker(shell, self._present)
+        self.checker = CellChecker(shell, self.present)
         self.checker.status_line = self.shower.status_line
+        self.checker.present_engines = self.shower.show_engines
 
     @no_var_expand
     @needs_local_scope
@@ -127,7 +128,8 @@ class LeakcheckMagics(Magics):
             raise UsageError(f"no cell was checked yet: put %%{MAGIC} on the first line of one and run it")
         return self.checker.last_report
 
-    def _present(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
+    def present(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
+        """Show a report, and put the fix into the running cell where its options ask for that."""
         self.shower.show(report, options)
         if options.fix is not None:
             replace_running_cell(self._shell, report, options.fix, raw_cell)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -47,7 +47,15 @@ class ReportShower:
         """Show in one line that the running cell, which was only watched, leaked."""
         from jaxleak_magic.show.notice import notice_bundle
 
-        bundle = notice_bundle(report)
+        self._show_bundle(notice_bundle(report))
+
+    def show_engines(self, reports: Mapping[int, Report]) -> None:
+        """Show the reports of several engines as one, by rank."""
+        from jaxleak_magic.show.by_engine import engines_bundle
+
+        self._show_bundle(engines_bundle(reports))
+
+    def _show_bundle(self, bundle: dict[str, str]) -> None:
         if self._shows_html:
             from IPython.display import display
 
