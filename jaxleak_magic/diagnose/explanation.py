@@ -39,10 +39,10 @@ _MEANING = {
 }
 
 _KEEPS_CONSTANTS = (
-    "closure_in_aux_data", "closure_escape", "pytree_static_field", "custom_vjp_closure", "attribute_write",
-    "class_attr", "global_write", "dict_memo", "lru_cache", "callback",
+    "closure_in_aux_data", "closure_escape", "pytree_static_field", "custom_vjp_closure", "callback", "partial_object",
+    "dict_memo", "lru_cache",
 )  # fmt: skip
-"""Mechanisms by which the same value may be kept for good; a container that is appended to wants one a call."""
+"""Mechanisms by which one value may be kept for good; what a call writes may be state, with another value each time."""
 
 
 @dataclass(frozen=True)

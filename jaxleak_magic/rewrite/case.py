@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from jaxleak_magic.diagnose.model import CapturedValue, Leak, SourceText
+from jaxleak_magic.rewrite.bound_children import make_fields_children
 from jaxleak_magic.rewrite.custom_rules import custom_rule_of
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft, Lift
@@ -124,7 +125,10 @@ class Case:
             only_leaking=True,
             no_tangents=frozenset(v for v in self.variables if self._has_no_tangent(v, held)),
         )
-        return lift.run()
+        draft = lift.run()
+        if self.leak.facts.in_aux_data and draft.bound and not draft.children:
+            make_fields_children(self.program, self.leak.facts.attributes, draft)
+        return draft
 
     def _require_known_closure(self, function: FunctionNode) -> None:
         """Refuse where another variable of the function may be traced too, and no run has shown what it holds."""

@@ -53,4 +53,5 @@ def made_up_leak(
     variable = variable or (variables[0] if variables else fields[0][1] if fields else None)
     words = Explanation("", "", "", "")
     tracer = TracerInfo("Tracer", dtype, (), dtype)
-    return Leak(1, "leak", 1, "other", tracer, variable, stack, None, stored, place, None, (), words, facts=facts)
+    mechanism = "closure_escape" if constant_lines else "other"
+    return Leak(1, "leak", 1, mechanism, tracer, variable, stack, None, stored, place, None, (), words, facts=facts)

@@ -17,13 +17,17 @@ from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_case import text_at
 from jaxleak_magic.rewrite.traced_inputs import TracedInputs
 
-_CONTAINERS = ("container_append", "global_write", "nonlocal_write", "rng_state", "weak_registry", "default_arg")
-"""Mechanisms where each call wants to store a value of its own: returning it is the right way."""
+_KEPT_BY_VALUE = (
+    "closure_in_aux_data", "closure_escape", "pytree_static_field", "custom_vjp_closure", "callback", "partial_object",
+)  # fmt: skip
+"""Mechanisms by which a function or object is made with the value. What a call writes may be state: a counter that is
+computed eagerly would count compilations.
+"""
 
 
 def propose(case: Case) -> tuple[str, Draft] | None:
     """``with jax.ensure_compile_time_eval():`` around the statements that make the constant."""
-    if not case.leak.facts.constant or case.leak.mechanism in _CONTAINERS:
+    if not case.leak.facts.constant or case.leak.mechanism not in _KEPT_BY_VALUE:
         return None
     found = _statements(case.program, case.leak.facts.constant)
     if found is None:

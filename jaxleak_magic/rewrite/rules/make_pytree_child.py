@@ -224,6 +224,50 @@ beam = jax.jit(lambda x: Beam(x, 2 * x))(1.0)
 
 EXAMPLES = (
     Example(
+        "a function from a factory, kept in a static field",
+        """\
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+class System(eqx.Module):
+    masses: jax.Array
+    potential: object = eqx.field(static=True)
+
+def double_well(depth, width):
+    def potential(q):
+        return depth * jnp.sum((q**2 / width**2 - 1.0) ** 2)
+
+    return potential
+
+@eqx.filter_jit
+def build(masses, temperature):
+    return System(masses, double_well(3.0 * temperature, 1.5))
+""",
+        """\
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+class System(eqx.Module):
+    masses: jax.Array
+    potential: object
+
+def double_well(depth, width):
+    def potential(depth, q):
+        return depth * jnp.sum((q**2 / width**2 - 1.0) ** 2)
+
+    return jax.tree_util.Partial(potential, depth)
+
+@eqx.filter_jit
+def build(masses, temperature):
+    return System(masses, double_well(3.0 * temperature, 1.5))
+""",
+        function="potential",
+        variables=("depth",),
+        fields=(("System", "potential"),),
+    ),
+    Example(
         "children with keys",
         _KEYS,
         _KEYS.replace("self.x),)", 'self.x), (jax.tree_util.GetAttrKey("gain"), self.gain))')
