@@ -76,6 +76,27 @@ def dead_tracer(error: BaseException, census: Census) -> object | None:
     return suspended if found is None else found
 
 
+def concretized_dead_tracer(error: BaseException, census: Census) -> object | None:
+    """The tracer that Python wanted a number of (``float(x)``, ``if x:``), where its trace had ended; None otherwise.
+
+    It is the first tracer in JAX's own innermost frames. JAX complains of a leaked value in the same words as of one
+    that is being traced.
+    """
+    classes = set(map(id, _jax.tracer_classes()))
+    jax_directories = _jax.jax_directories()
+    frames = frames_of(error)
+    running = _running_groups(frames)
+    found: object | None = None
+    for frame in frames:
+        if not frame.f_code.co_filename.startswith(jax_directories):
+            break
+        found = next((value for value in _values(frame) if id(type(value)) in classes), None)
+        if found is not None:
+            break
+    frames.clear()
+    return found if found is not None and _has_ended(found, census, running) else None
+
+
 def _running_groups(frames: list[FrameType]) -> set[int]:
     ids: set[int] = set()
     for frame in frames:

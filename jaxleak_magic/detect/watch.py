@@ -18,10 +18,10 @@ from jaxleak_magic.detect.census import Birth, Census
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.detect.run import LeakCheck, check_is_running
 
-FREE_S = 0.0004
+FREE_S = 0.0003
 """Seconds that describing births may take in any cell."""
 
-SHARE = 0.008
+SHARE = 0.005
 """Share of the cell's time so far that describing births may take beyond `FREE_S`.
 
 Describing one birth walks the stack (40 us on JAX 0.10.2 with Python 3.11 and on 0.12.0.1 with 3.13), and an eager

@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.run import LeakCheck
-from jaxleak_magic.detect.traceback_tracers import dead_tracer, exception_chain
+from jaxleak_magic.detect.traceback_tracers import concretized_dead_tracer, dead_tracer, exception_chain
 from jaxleak_magic.diagnose.describing import RunFacts, describe
 from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.kept_tracers import VERDICT_ORDER, Found, is_of_earlier_run, kept_by_user, kept_tracers
@@ -74,10 +74,13 @@ def _consequence(
     extra_roots: Mapping[str, Any],
     places: Places,
 ) -> Found | None:
-    """The leak whose consequence an UnexpectedTracerError is: one that was found, or the value that the error used."""
-    if not any(error_kind(each) == "unexpected_tracer" for each in exception_chain(error)):
-        return None
-    dead = dead_tracer(error, check.census)
+    """The leak whose consequence an exception is: one that was found, or the value that the failing code used."""
+    kinds = {error_kind(each) for each in exception_chain(error)}
+    dead: object | None = None
+    if "unexpected_tracer" in kinds:
+        dead = dead_tracer(error, check.census)
+    elif "concretization" in kinds:
+        dead = concretized_dead_tracer(error, check.census)
     if dead is None:
         return None
     trace = _jax.trace_of(dead)

@@ -13,7 +13,7 @@ from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.state_case import text_at
-from jaxleak_magic.rewrite.state_writes import Write, writes_in
+from jaxleak_magic.rewrite.state_writes import Write, sets_flag, writes_in
 from jaxleak_magic.rewrite.texts import Text, TextEdit
 
 CACHES = frozenset(("functools.lru_cache", "functools.cache"))
@@ -91,30 +91,38 @@ def guard_of(program: Program, write: Write) -> ast.If | None:
     target = write.target
     match above.test:
         case ast.Compare(left=key, ops=[ast.NotIn()], comparators=[container]) if isinstance(target, ast.Subscript):
-            same = text.of(target.value) == text.of(container) and text.of(target.slice) == text.of(key)
+            same = _same_place(target.value, container) and _same_place(target.slice, key)
             return above if same else None
         case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
-            return above if text.of(left) == text.of(target) else None
+            same = _same_place(left, target) or _was_looked_up(program, left, target)
+            return above if same else None
         case ast.UnaryOp(
             op=ast.Not(), operand=ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant() as key])
         ):
             same = isinstance(target, ast.Attribute) and text.of(target.value) == text.of(owner)
             return above if same and target.attr == key.value else None  # type: ignore[attr-defined]
         case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Name() as flag):
-            return above if _sets_flag(text, above, flag) else None
+            return above if sets_flag(text, above, flag) else None
         case _:
             return None
 
 
-def _sets_flag(text: Text, guard: ast.If, flag: ast.expr) -> bool:
-    """Whether a block ends by setting the flag that guards it."""
-    return any(
-        isinstance(s, ast.Assign)
-        and text.of(s.targets[0]) == text.of(flag)
-        and isinstance(s.value, ast.Constant)
-        and s.value.value is True
-        for s in guard.body
-    )
+def _same_place(one: ast.expr, other: ast.expr) -> bool:
+    """Whether two expressions are written alike, but for parentheses, spaces, and whether they are read or written."""
+    return re.sub("ctx=[A-Za-z]+", "", ast.dump(one)) == re.sub("ctx=[A-Za-z]+", "", ast.dump(other))
+
+
+def _was_looked_up(program: Program, name: ast.expr, target: ast.expr) -> bool:
+    """Whether a name holds ``container.get(key)`` of the item that is written, and else only what is stored there."""
+    owner = program.owner(name) if isinstance(name, ast.Name) else None
+    if owner is None or not isinstance(name, ast.Name) or not isinstance(target, ast.Subscript):
+        return False
+    first = [program.assigned_value(site) for site in program.sites(owner, name.id)][:1]
+    match first:
+        case [ast.Call(func=ast.Attribute(value=container, attr="get"), args=[key] | [key, ast.Constant(value=None)])]:
+            return _same_place(container, target.value) and _same_place(key, target.slice)
+        case _:
+            return False
 
 
 # -- edits -------------------------------------------------------------------------------------------------------------

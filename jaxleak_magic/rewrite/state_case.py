@@ -16,7 +16,7 @@ from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_threading import StateThreading
 from jaxleak_magic.rewrite.state_units import StateUnits
-from jaxleak_magic.rewrite.state_writes import Values, Write, seeds_for, write_at, writes_in
+from jaxleak_magic.rewrite.state_writes import Values, Write, seeds_for, sets_flag, write_at, writes_in
 from jaxleak_magic.rewrite.states import State, accesses, starts_as_number, state_at
 from jaxleak_magic.rewrite.texts import Text, Unreadable
 
@@ -104,8 +104,10 @@ def is_memo(program: Program, write: Write) -> bool:
                     ast.Compare(ops=[ast.NotIn()]) | ast.Compare(ops=[ast.Is()], comparators=[ast.Constant(value=None)])
                 ):
                     return True
-                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Name() | ast.Call()):
+                case ast.UnaryOp(op=ast.Not(), operand=ast.Call()):
                     return True
+                case ast.UnaryOp(op=ast.Not(), operand=ast.Attribute() | ast.Name() as flag):
+                    return sets_flag(program.text_of[above], above, flag)
                 case _:
                     pass
         node = above

@@ -13,6 +13,7 @@ from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_units import statement_of
 from jaxleak_magic.rewrite.states import MUTATORS, State, state_at
+from jaxleak_magic.rewrite.texts import Text
 
 _PYTREE_CALLABLES = ("jax.linearize", "jax.vjp")
 """Calls whose second result is a function that is a pytree: it can be returned from ``jit``."""
@@ -356,3 +357,14 @@ def write_at(program: Program, line: int, is_here: object) -> Write | None:
             if write.statement.lineno <= line <= stop and statement_of(program, write.target) is write.statement:
                 return write
     return None
+
+
+def sets_flag(text: Text, guard: ast.If, flag: ast.expr) -> bool:
+    """Whether a block ends by setting the flag that guards it."""
+    return any(
+        isinstance(s, ast.Assign)
+        and text.of(s.targets[0]) == text.of(flag)
+        and isinstance(s.value, ast.Constant)
+        and s.value.value is True
+        for s in guard.body
+    )

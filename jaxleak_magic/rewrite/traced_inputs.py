@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxleak_magic.rewrite.call_paths import self_parameter
 from jaxleak_magic.rewrite.program import Program
@@ -29,7 +29,7 @@ class TracedInputs:
     def traced_name(self, nodes: Sequence[ast.stmt | ast.expr]) -> str | None:
         """A name in some code that may stand for a traced value, or None where it certainly has none."""
         for node in nodes:
-            for each in ast.walk(node):
+            for each in _values_in(node):
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and self._may_be_traced(each):
                     return each.id
                 if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and self._is_traced_field(each):
@@ -124,3 +124,20 @@ class TracedInputs:
 
     def _self_parameter(self) -> ast.arg | None:
         return None if isinstance(self.function, ast.Lambda) else self_parameter(self.program, self.function)
+
+
+_KNOWN_PARTS = ("shape", "ndim", "dtype", "size", "itemsize")
+"""Attributes of a traced array that are known while it is traced."""
+
+
+def _values_in(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of some code, without the expressions of which only the shape, the dtype or the type counts."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Attribute(attr=name) if name in _KNOWN_PARTS and isinstance(child.ctx, ast.Load):
+                continue
+            case ast.Call(func=ast.Name(id="len" | "isinstance" | "type"), args=[_, *_]):
+                continue
+            case _:
+                yield from _values_in(child)

@@ -27,7 +27,9 @@ def propose(case: Case) -> tuple[str, Draft] | None:
     body: list[ast.stmt | ast.expr] = list(memo.guard.body if memo.guard is not None else memo.function.body)
     if memo.write is not None and memo.write.value is not None:
         body = [memo.write.value if statement is memo.write.statement else statement for statement in body]
-    traced = TracedInputs(case.program, memo.function).traced_name(body)
+    # Where the run has shown that nothing traced went in, a parameter is known if each call passes something known.
+    known_calls = bool(case.leak.facts.constant)
+    traced = TracedInputs(case.program, memo.function, known_calls=known_calls).traced_name(body)
     name = memo.function.name
     if traced is None:
         compute_once(case.program, memo, draft)
@@ -52,6 +54,45 @@ def _title(case: Case) -> str:
 _IMPORTS = "import functools\nimport jax\nimport jax.numpy as jnp\n\n"
 
 EXAMPLES = (
+    Example(
+        "an item that is looked up with get, for a size that each call knows",
+        _IMPORTS
+        + """\
+matrices = {}
+
+def dct_matrix(n):
+    matrix = matrices.get(n)
+    if matrix is None:
+        k = jnp.arange(n)[:, None]
+        matrix = jnp.cos(jnp.pi * k * k.T / n)
+        matrices[n] = matrix
+    return matrix
+
+@jax.jit
+def transform(block):
+    return dct_matrix(block.shape[0]) @ block
+""",
+        _IMPORTS
+        + """\
+matrices = {}
+
+def dct_matrix(n):
+    matrix = matrices.get(n)
+    if matrix is None:
+        with jax.ensure_compile_time_eval():
+            k = jnp.arange(n)[:, None]
+            matrix = jnp.cos(jnp.pi * k * k.T / n)
+            matrices[n] = matrix
+    return matrix
+
+@jax.jit
+def transform(block):
+    return dct_matrix(block.shape[0]) @ block
+""",
+        stored_line=12,
+        variable="matrix",
+        constant_lines=(10, 11),
+    ),
     Example(
         "a property that is computed once, from nothing traced",
         _IMPORTS
