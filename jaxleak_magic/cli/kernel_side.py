@@ -64,6 +64,7 @@ class _KernelSide:
         self._shell, self._job, self._folder = shell, job, folder
         self._check_all = check_all
         self._number = 0
+        self._count: int | None = None
         self._reports: list[Report] = []
 
     def install(self) -> None:
@@ -78,7 +79,8 @@ class _KernelSide:
             import jax
 
             jax.config.update("jax_disable_jit", True)
-        self._shell.events.register("post_run_cell", self._post_run_cell)  # after the checker's own
+        self._shell.events.register("pre_run_cell", self._pre_run_cell)  # both after the checker's own
+        self._shell.events.register("post_run_cell", self._post_run_cell)
 
     def _keep(self, report: Report, options: MagicOptions, raw_cell: str | None) -> None:
         from jaxleak_magic.magics.showing import store_output
@@ -88,6 +90,10 @@ class _KernelSide:
             self._shower.show(report, dataclasses.replace(options, text=True))
         else:
             self._reports.append(dataclasses.replace(report, file=self._job.file))
+
+    def _pre_run_cell(self, info: Any) -> None:
+        cell = self._checker.running_cell
+        self._count = None if cell is None else cell.ref.execution_count
 
     def _post_run_cell(self, result: Any) -> None:
         """Leave the outcome of a cell of the notebook; inner runs, and what begins this module, are no such cells."""
@@ -100,10 +106,9 @@ class _KernelSide:
         self._reports.clear()
         if not reports and self._is_to_be_checked(info.raw_cell):
             reports = (_without_check(self._job.file, info.raw_cell, error),)
-        hook: Any = self._shell.displayhook
         names = {n: v for n, v in self._shell.user_ns.items() if n not in self._shell.user_ns_hidden}
         asked = self._job.replaced or self._job.how != "check"
-        found = CellOutcome(hook.prompt_count, reports, error is not None, plain_results(names) if asked else None)
+        found = CellOutcome(self._count, reports, error is not None, plain_results(names) if asked else None)
         target = outcome_file(self._folder, self._number)
         target.with_suffix(".part").write_bytes(pickle.dumps(found))
         os.replace(target.with_suffix(".part"), target)

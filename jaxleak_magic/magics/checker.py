@@ -123,6 +123,11 @@ class CellChecker:
         return bool(self._cells)
 
     @property
+    def running_cell(self) -> CellInfo | None:
+        """The cell of the user's that is running, however deep in it this is asked; None between cells."""
+        return self._cells[0].cell if self._cells else None
+
+    @property
     def checking(self) -> bool:
         """Whether the running cell is checked as a whole."""
         return any(cell.run for cell in self._cells)

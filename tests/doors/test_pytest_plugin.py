@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
 
 import pytest
 
@@ -20,6 +21,9 @@ def double(x):
     return y
 """
 
+INSTALLED = any(point.name == "jaxleak" for point in entry_points(group="pytest11"))
+PLUGIN = () if INSTALLED else ("-p", "jaxleak_magic.pytest_plugin")
+
 HEADER = "import jax, jax.numpy as jnp, pytest, unittest, lib\n"
 
 
@@ -32,9 +36,7 @@ def run(pytester, monkeypatch):
 
     def runs(tests, *args):
         pytester.makepyfile(HEADER + tests)
-        return pytester.runpytest_subprocess(
-            "-p", "jaxleak_magic.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args
-        )
+        return pytester.runpytest_subprocess(*PLUGIN, "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args)
 
     return runs
 

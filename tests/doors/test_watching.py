@@ -209,3 +209,23 @@ def test_a_wrong_word_is_named(shell):
     with pytest.raises(UsageError, match="takes on, off or status, and not 'of'"):
         shell.run_line_magic("leakwatch", "of")
     assert empty_report().outcome == "clean"
+
+
+@pytest.mark.kernel
+def test_in_a_kernel_the_report_unfolds_below_the_line():
+    from tests.doors.kernel import Kernel
+
+    kernel = Kernel()
+    try:
+        assert kernel.run("%load_ext jaxleak_magic\n%leakwatch on", cell_id="a").kinds == []
+        assert kernel.run(DEFINITIONS, cell_id="b").kinds == []
+        reply = kernel.run("jax.jit(double)(jnp.arange(3.0));", cell_id="c")
+        assert reply.kinds == ["display_data"] and reply.status == "ok"
+        assert reply.report["text/plain"].startswith("Leak: y leaked out of jit(double)")
+        assert reply.report["text/html"].startswith("<details")
+        stopped = "import time\njax.jit(double)(jnp.arange(4.0))\nprint('on', flush=True)\ntime.sleep(60)"
+        reply = kernel.run(stopped, cell_id="d", interrupt_when="on")
+        assert reply.status == "error" and "display_data" not in reply.kinds
+        assert kernel.run("jax.jit(double)(jnp.arange(5.0));", cell_id="e").kinds == ["display_data"]
+    finally:
+        kernel.close()
