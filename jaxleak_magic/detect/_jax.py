@@ -249,6 +249,12 @@ def _traceback_frames(traceback: Any) -> Iterator[tuple[str, str, int, int | Non
         yield frame.file_name, frame.function_name, frame.line_num, None
 
 
+def registered_pytrees() -> list[type] | None:
+    """Classes that were registered as pytrees (``jax._src.tree_util._registry``), or None where they cannot be seen."""
+    known = getattr(_module("jax._src.tree_util"), "_registry", None)
+    return [cls for cls in list(known) if isinstance(cls, type)] if type(known) is dict else None
+
+
 def leak_check_hook() -> tuple[ModuleType, str] | None:
     """Module and name of the function that every leak check goes through (``maybe_find_leaked_tracers``), or None."""
     module = core()

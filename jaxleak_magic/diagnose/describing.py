@@ -29,6 +29,7 @@ from jaxleak_magic.diagnose.model import (
     TracerInfo,
 )
 from jaxleak_magic.diagnose.names import library_names, library_objects
+from jaxleak_magic.diagnose.pytrees import classes_with_static_parts
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
     function_name,
@@ -112,8 +113,6 @@ class _Story:
         self.run = run
         self.places = run.places
         self.census = run.check.census
-        self.path = best.paths[0]
-        self.steps = self.path.steps
 
     def leak(self, number: int) -> Leak:
         created = self.created
@@ -170,7 +169,11 @@ class _Story:
         """The same, but of a value that a library made of one local variable that variable's (``optax.sgd(rate)``)."""
         own = self.own_origin
         filename = file_of(own.place, self.places)
-        if own.place is None or filename is None or own.is_argument or not self.from_library:
+        if own.place is None or filename is None:
+            return own
+        if own.is_argument:
+            return dataclasses.replace(own, variable=self._argument_in_library_object())
+        if not self.from_library:
             return own
         syntax = self.places.syntax(filename)
         statement = syntax.statement_at(own.place.line)
@@ -183,6 +186,28 @@ class _Story:
         ((name, node),) = found.items()
         place = self.places.in_text(filename, node.lineno, node.col_offset, own.place.function)
         return _Origin(place, node is function, name)
+
+    def _argument_in_library_object(self) -> str | None:
+        """The one argument of which a library's object in a field of the user's was made: ``tx = optax.sgd(rate)``."""
+        if self.traced is None:
+            return None
+        filename, function = self.traced
+        syntax = self.places.syntax(filename)
+        steps = self.best.paths[0].steps
+        if not steps or owner_of_step(steps[0], self.run.check.owners) != "library":
+            return None
+        kept = [
+            bare(s.name) for s in steps if s.kind == "attribute" and owner_of_step(s, self.run.check.owners) == "user"
+        ]
+        for statement in ast.walk(function):
+            match statement:
+                case ast.Assign(targets=[ast.Name(id=name)]) if name in kept:
+                    origins = syntax.local_origins(statement, function)
+                    arguments = [each for each, node in origins.items() if node is function]
+                    return arguments[0] if len(origins) == len(arguments) == 1 else None
+                case _:
+                    pass
+        return None
 
     @cached_property
     def origin(self) -> _Origin:
@@ -226,6 +251,24 @@ class _Story:
     # where it was stored
 
     @cached_property
+    def path(self) -> Path:
+        """The best path; where no statement can be seen that stored the value on its way, the next of which one can."""
+        first, *others = self.best.paths
+        if self.best.used_at is not None or self._is_explained(first):
+            return first
+        return next((path for path in others if self._is_explained(path)), first)
+
+    def _is_explained(self, path: Path) -> bool:
+        if not path.steps or _users_closures([path], self.run.check) or is_history(path):
+            return True
+        storage = self._written_on(path)
+        return storage.place is not None and (storage.how != "returned" or _came_out_by_return(storage, path))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.path.steps
+
+    @cached_property
     def closures(self) -> list[Step]:
         return _users_closures([self.path], self.run.check)
 
@@ -238,10 +281,16 @@ class _Story:
         librarys = any(owner_of_step(step, self.run.check.owners) == "library" for step in self.steps)
         if best.from_error and not self.closures and librarys:
             return Storage(self.own_origin.place, "library", None)  # kept while the library ran the user's line
-        found = self._storage_finder().find(self.steps, given=best.from_error and not is_callers(self.path))
+        found = self._written_on(self.path)
+        if found.how == "returned" and not _came_out_by_return(found, self.path):
+            by_library = not self.closures and owner_of_step(self.steps[0], self.run.check.owners) == "library"
+            found = dataclasses.replace(found, place=None, how="library" if by_library else "unknown")
         return dataclasses.replace(found, place=self.own_origin.place) if found.how == "library" else found
 
-    def _storage_finder(self) -> StorageFinder:
+    def _written_on(self, path: Path) -> Storage:
+        return self._storage_finder(path.steps).find(path.steps, given=self.best.from_error and not is_callers(path))
+
+    def _storage_finder(self, steps: Sequence[Step]) -> StorageFinder:
         created = self.passed_origin.place
         created_file = file_of(self.own_origin.place, self.places)
         escaped = escaped_place(self.best.trace, self.census, self.places)
@@ -249,7 +298,7 @@ class _Story:
         at_top = escaped is not None and escaped.function is None
         return StorageFinder(
             self.places,
-            self._filenames(created_file),
+            self._filenames(created_file, steps),
             created,
             created_file,
             self.traced,
@@ -257,10 +306,10 @@ class _Story:
             self.from_library,
         )
 
-    def _filenames(self, created_file: str | None) -> list[str]:
+    def _filenames(self, created_file: str | None, steps: Sequence[Step]) -> list[str]:
         """The user's texts in which the storing statement may stand, the likeliest first."""
         traced_file = self.traced[0] if self.traced else None
-        found = [created_file, traced_file, *(step.filename for step in self.steps), self.run.checked_file]
+        found = [created_file, traced_file, *(step.filename for step in steps), self.run.checked_file]
         found += list(self.places.sources.filenames())
         return [name for name in dict.fromkeys(found) if name and self.places.owners.of_file(name) == "user"]
 
@@ -364,16 +413,17 @@ class _Story:
 
     def _chains(self) -> tuple[tuple[Link, ...], ...]:
         owners = self.run.check.owners
-        shown = [p for p in self.best.paths if p is self.path or not is_ipythons_frame(p, owners)]
+        others = [p for p in self.best.paths if p is not self.path and not is_ipythons_frame(p, owners)]
+        shown = [self.path, *others]
         return tuple(dict.fromkeys(links_of(p, self.places) for p in shown if p.steps))
 
     @cached_property
     def held(self) -> dict[str, object]:
         """The tracers of the group by the free variables that hold them."""
-        closures = [
-            each for each in self.group if each.paths[0].steps and each.paths[0].steps[0].kind == "closure_cell"
-        ]
-        return {**self.best.held, **{bare(each.paths[0].steps[0].name): each.tracer for each in closures}}
+        first = [(each, each.paths[0].steps[0]) for each in self.group if each.paths[0].steps]
+        users = [pair for pair in first if owner_of_step(pair[1], self.run.check.owners) == "user"]
+        cells = {bare(step.name): each.tracer for each, step in users if step.kind == "closure_cell"}
+        return {**self.best.held, **cells}
 
     @cached_property
     def names(self) -> list[str]:
@@ -437,6 +487,9 @@ def _came_out_by_return(storage: Storage, path: Path) -> bool:
     """Whether a transform returned the object that keeps the value: no statement inside wrote it anywhere."""
     outlives = path.root_kind in ("namespace", "history", "module") or is_callers(path)
     if storage.how not in ("returned", "closure") or not outlives:
+        return False
+    known = classes_with_static_parts()
+    if known is not None and not any(step.type in known for step in path.steps):
         return False
     return any(s.kind in ("attribute", "pytree_aux", "item") for s in path.steps[:-1])
 

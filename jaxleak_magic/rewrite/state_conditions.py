@@ -41,6 +41,22 @@ class Conditions:
             self._check_unit(unit)
             for state in unit.needs:
                 self._check_has_value(state)
+        self._check_moved_read_nothing_new()
+
+    def _check_moved_read_nothing_new(self) -> None:
+        """A statement that moves behind a call would read there what the same call has changed."""
+        states = self.found.all_states()
+        changing = [s for s in states if not isinstance(s, Carried) and any(s in u.gives for u in self.units.values())]
+        for carried in states:
+            if not isinstance(carried, Carried) or carried.statement is None:
+                continue
+            inside = {n for part in (*carried.before, carried.statement) for n in ast.walk(part)}
+            for state in changing:
+                if any(access.node in inside for access in self.found.accesses(state)):
+                    raise Refused(
+                        f"What is stored on line {carried.statement.lineno} depends on `{where(state)}`, which changes "
+                        "in the same function. Return both from it by hand, and store them where it is called."
+                    )
 
     def _check_unit(self, unit: Unit) -> None:
         function, name = unit.function, self.found.name(unit.function)

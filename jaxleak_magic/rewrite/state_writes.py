@@ -184,7 +184,7 @@ class Values:
         if self._makes_pytree(node):
             return True
         if isinstance(node.func, ast.Attribute) and not name:
-            return self.is_array(node.func.value, depth - 1)
+            return _is_indexed_update(node.func) or self.is_array(node.func.value, depth - 1)
         return False
 
     def _makes_pytree(self, node: ast.Call) -> bool:
@@ -282,6 +282,15 @@ class Values:
         if isinstance(node.value, ast.Call) and self.program.qualified(node.value.func) in _PYTREE_CALLABLES:
             return ast.Constant(value=0)  # both results are pytrees
         return node.value
+
+
+def _is_indexed_update(method: ast.Attribute) -> bool:
+    """Whether a method is that of ``x.at[i].set(y)``, which only arrays have."""
+    match method:
+        case ast.Attribute(value=ast.Subscript(value=ast.Attribute(attr="at"))):
+            return True
+        case _:
+            return False
 
 
 def seeds_for(
