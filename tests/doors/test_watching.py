@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 import textwrap
 
 import pytest
 from IPython.core.error import UsageError
 
 from jaxleak_magic.detect.watch import LeakWatch
+from tests.conftest import REPOSITORY
+from tests.diagnose.clean_programs import PROGRAMS
 from tests.doors.fakes import empty_report
 
 DEFINITIONS = """
@@ -229,3 +236,40 @@ def test_in_a_kernel_the_report_unfolds_below_the_line():
         assert kernel.run("jax.jit(double)(jnp.arange(5.0));", cell_id="e").kinds == ["display_data"]
     finally:
         kernel.close()
+
+
+_PROGRAMS_IN_ONE_SHELL = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+from IPython.core.interactiveshell import InteractiveShell
+from jaxleak_magic.magics import load
+shell = InteractiveShell.instance()
+checker = load(shell).checker
+shell.run_line_magic("leakwatch", "on")
+alarms = []
+for name, *cells in json.load(sys.stdin):
+    shell.run_line_magic("reset", "-f")
+    for cell in cells:
+        result = shell.run_cell(cell, store_history=True)
+        if checker.last_report is not None or not result.success:
+            alarms.append(f"{name}: {checker.last_report} {result.error_in_exec!r}")
+        checker.last_report = None
+print("TOLD" + json.dumps([alarms, checker.watch.cells]))
+"""
+
+
+def test_no_alarm_on_clean_programs():
+    programs = [p for p in PROGRAMS if all(importlib.util.find_spec(need) for need in p.needs)]
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAMS_IN_ONE_SHELL],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        input=json.dumps([[p.name, p.setup, p.cell, p.cell] for p in programs]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "TOLD" in done.stdout, done.stderr[-3000:]
+    alarms, cells = json.loads(done.stdout.rpartition("TOLD")[2])
+    assert alarms == []
+    assert cells == 3 * len(programs)
