@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, pairwise
 
 from jaxleak_magic.heap.addresses import common
 from jaxleak_magic.heap.explored import FAR, Explored
@@ -25,6 +25,7 @@ from jaxleak_magic.heap.newest import NewestHolders, count
 from jaxleak_magic.heap.objects import is_class, is_module, module_dict
 from jaxleak_magic.heap.paths import USER_FRAME, Budget, Root
 from jaxleak_magic.heap.snapshot import Snapshot, SnapshotTooLarge
+from jaxleak_magic.heap.wide import held_by_many, some_entries, wide_entries
 
 _NOT_ENTERED = frozenset(map(id, (types.CodeType, types.ModuleType, types.FrameType)))
 _INSTANCES_LOOKED_INTO = 10_000  # of a class on the way, for other references than the one to their class
@@ -32,6 +33,8 @@ _INSTANCES_OF_A_CLASS = 100  # enough to tell what keeps a class alive that noth
 _ROUNDS_OF_INSTANCES = 3
 _SECOND_PATH_WIDTH = 16
 _CROWD = 2000  # so many holders on one level are alike more often than not
+_WIDE_CONTAINERS = 100  # that are looked into
+_BELOW_COMPLETE_LEVELS = 3  # so far below them is what is found through wide containers: shorter paths may exist
 _WALKS_TO_COUNT = 13  # counting the references of every object of the heap, in walks (measured, see snapshot.py)
 _READ_BELOW_A_TARGET = 50  # objects, on average: what may tell that a target has no other holder
 
@@ -82,13 +85,15 @@ class _Search:
     ) -> None:
         self.result = Explored(roots, entry_rank)
         self.known = KnownHolders()
-        self.known_below_targets = False
+        self.unread = [_Search._below_targets, _Search._below_wide] if budget.forward else []
+        self.wide_unread = budget.forward > 0
         self.wide: list[object] = []  # containers met forwards that are too wide to be entered
         self.newest: NewestHolders | None = None
         self.reads_newest = budget.newest > 0 and find_spec("numpy") is not None
         self.besides = references_of(no_holders)
         self.roots, self.barriers, self.own, self.budget = roots, barriers, own, budget
         self.targets = dict.fromkeys(map(id, targets))
+        self.extra = budget.extra
         self.frontier: list[object] = []
         self.arguments: tuple[object, ...] = ()
         self.put_off: list[tuple[list[object], set[int]]] = []  # crowds of holders, and the ids of what they hold
@@ -119,12 +124,70 @@ class _Search:
 
     def _below_targets(self) -> None:
         """Read what the targets refer to: of each other, they often are the holders."""
-        self.known_below_targets = True
         limit = min(self.budget.forward, _READ_BELOW_A_TARGET * len(self.targets))
-        starts = [self.result.objects[i] for i in self.targets]
+        self._read_below([self.result.objects[i] for i in self.targets], limit)
+
+    def _read_below(self, starts: list[object], limit: int) -> None:
         for edges, _ in complete_levels(starts, limit, self._may_be_read, lambda _: True, []):
             for holder, ids in edges:
                 self.known.add(holder, ids, keep=True)
+
+    def _below_wide(self, last: int | None = None) -> None:
+        """Go on forwards from wide containers, and wide ones among their entries, to what a crowd of entries holds.
+
+        Containers and entries that have other holders too are left to the search backwards.
+
+        Args:
+            last: how many of the last entries of the containers are looked at for wide ones; about a budget if None.
+        """
+        known, searched = set(self.result.objects), self.expanded.difference(map(id, self.frontier))
+        outermost = self.wide[:_WIDE_CONTAINERS]
+        last = last or self.budget.newest // max(1, len(outermost))
+        chains = [[container] for container in outermost]
+        for outer in outermost:
+            chains += [[outer, inner] for inner in self._held_only_by(outer, wide_entries(outer, last))]
+        crowded: dict[int, object] = {}
+        for above in chains[:_WIDE_CONTAINERS]:
+            some = some_entries(above[-1])
+            held = {id(o): o for o in held_by_many(some) if sys.getrefcount(o) > _CROWD and self._may_enter(o)}
+            for i in held.keys() & searched:
+                del held[i]
+            for entry in self._held_only_by(above[-1], some) if held else ():
+                children = _held(entry, set(held))
+                if children:
+                    crowded.update((i, held[i]) for i in children)
+                    self._record_chain([*above, entry], children)
+        if crowded:
+            self.result.objects.update(crowded)
+            self._record_known([self.result.objects[i] for i in known], set(crowded))
+            self.expanded.update(crowded)
+            self.extra = self.budget.extra + _BELOW_COMPLETE_LEVELS
+            self._read_below(list(crowded.values()), self.budget.forward)
+            self.frontier[:] = [node for node in self.frontier if id(node) not in crowded]
+
+    def _held_only_by(self, holder: object, entries: list[object]) -> list[object]:
+        """Those of some entries of a container that nothing else holds, each once."""
+        times = Counter(map(id, entries))
+        different = {id(entry): entry for entry in entries if self._may_enter(entry)}
+        objects = list(different.values())
+        explained = self.known.explained(objects, self.besides + times, times)
+        return list(compress(objects, explained))
+
+    def _record_chain(self, holders: list[object], children: set[int]) -> None:
+        """Record a chain of holders, outermost first, the last of which holds the children."""
+        for holder, held in pairwise(holders):
+            self.result.objects[id(held)] = held
+            self.result.link(id(holder), {id(held)})
+            self.expanded.add(id(held))
+        self.result.link(id(holders[-1]), children)
+
+    def _record_known(self, known: list[object], wanted: set[int]) -> None:
+        """Record which of the nodes found so far hold some others."""
+        if common(gc.get_referents(*known), wanted):
+            for holder in known:
+                children = _held(holder, wanted)
+                if children:
+                    self._record(holder, children, [])
 
     def _may_be_read(self, child: object) -> bool:
         return (
@@ -153,7 +216,7 @@ class _Search:
         result, budget = self.result, self.budget
         self.expanded.update(self.targets)
         self.frontier[:] = [result.objects[i] for i in self.targets]
-        patience, extra, rounds = budget.patience, budget.extra, 0
+        patience, rounds = budget.patience, 0
         while self.frontier and self._within_budget():
             fresh = self._level()
             if result.unfinished:
@@ -161,8 +224,10 @@ class _Search:
             self.frontier[:] = [result.objects[i] for i in fresh]
             worst = max((result.rank.get(i, FAR) for i in self.targets), default=0)
             if worst <= self.best_rank:
-                extra -= 1
-                if extra < 0 or (self.snapshot is None and len(fresh) > _SECOND_PATH_WIDTH):
+                self.extra -= 1
+                only_second_paths = self.extra < budget.extra
+                too_many = self.snapshot is None and len(fresh) > _SECOND_PATH_WIDTH
+                if self.extra < 0 or (only_second_paths and too_many):
                     break
             elif worst <= USER_FRAME:
                 patience -= 1
@@ -199,6 +264,10 @@ class _Search:
             self._by_walk(classes, fresh, frozenset(map(id, classes)))
             self.own.discard(id(classes))
         self._by_counting(fresh)
+        if self.frontier and self.wide_unread:
+            self.wide_unread = False
+            self._below_wide(sys.maxsize)
+            self._by_counting(fresh)
         if not self.frontier:
             return fresh
         self.walked += _walk_cost(len(self.frontier))
@@ -216,8 +285,8 @@ class _Search:
         """
         besides = self.besides + self.in_crowds
         explained = self.known.explained(self.frontier, besides, Counter())
-        if not all(explained) and not self.known_below_targets and self.budget.forward:
-            self._below_targets()
+        while self.unread and not all(explained):
+            self.unread.pop(0)(self)
             explained = self.known.explained(self.frontier, besides, Counter())
         self._take_explained(explained, {}, fresh)
         if not self.frontier or not self._read_newest():

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-_WIDE = 1000  # entries: a wider container is data, which is not followed
+from jaxleak_magic.heap.wide import WIDE, surely_wide
+
 _REFERENCES_READ = 2_000_000
 
 
@@ -118,11 +119,14 @@ def complete_levels(
         edges: list[tuple[object, list[int]]] = []
         below: dict[int, object] = {}
         for holder in level:
+            if surely_wide(holder) and id(holder) not in wide:
+                left_out.append(holder)
+                continue
             referents = gc.get_referents(holder)
             read += len(referents)
             if read > _REFERENCES_READ:
                 return
-            if len(referents) > _WIDE and id(holder) not in wide:
+            if len(referents) > WIDE and id(holder) not in wide:
                 left_out.append(holder)
                 continue
             kind = type(holder)
