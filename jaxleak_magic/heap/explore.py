@@ -170,7 +170,10 @@ class _Search:
         times = Counter(map(id, entries))
         different = {id(entry): entry for entry in entries if self._may_enter(entry)}
         objects = list(different.values())
-        explained = self.known.explained(objects, self.besides + times, times)
+        besides = self.besides + times
+        if self.newest is not None:
+            besides += self.newest.references(objects)
+        explained = self.known.explained(objects, besides, times)
         return list(compress(objects, explained))
 
     def _record_chain(self, holders: list[object], children: set[int]) -> None:

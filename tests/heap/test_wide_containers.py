@@ -54,12 +54,14 @@ def test_a_crowd_in_a_variable(container: Callable[[Any], Any], entry: Callable[
 
 
 @pytest.mark.parametrize("place", [-1, 100])
-def test_a_crowd_in_an_entry_of_wide_data(place: int) -> None:
+@pytest.mark.parametrize("copied", [False, True], ids=["older-than-entries", "newer-than-entries"])
+def test_a_crowd_in_an_entry_of_wide_data(place: int, copied: bool) -> None:
     targets = [Leaked()]
     shared = [targets[0]]
     data: list[Any] = [[number] for number in range(5000)]
-    data[place] = [Particle(shared) for _ in range(CROWD)]
-    del shared
+    particles = [Particle(shared) for _ in range(CROWD)]
+    data[place] = list(particles) if copied else particles
+    del shared, particles
     namespace = {"data": data}
     result = found(targets, namespace)
     assert result.passes == 0
