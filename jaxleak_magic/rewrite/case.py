@@ -128,7 +128,19 @@ class Case:
         draft = lift.run()
         if self.leak.facts.in_aux_data and draft.bound and not draft.children:
             make_fields_children(self.program, self.leak.facts.attributes, draft)
+        if draft.bound:
+            self._require_no_outer_closure(draft)
         return draft
+
+    def _require_no_outer_closure(self, draft: Draft) -> None:
+        """Refuse to bind a value where the bound function is itself closed over by what keeps it: so is the value."""
+        for fact in self.leak.facts.captured[1:]:
+            outer = self.program.function_at(fact.name, fact.place, fact.variable)
+            if outer is None or outer not in draft.lifted:
+                raise Refused(
+                    f"`{fact.name}` closes over `{fact.variable}`, and with it over {listed(self.variables)}. Let "
+                    f"`{fact.name}` take {listed(self.variables)} as an argument too, and pass it on."
+                )
 
     def _require_known_closure(self, function: FunctionNode) -> None:
         """Refuse where another variable of the function may be traced too, and no run has shown what it holds."""

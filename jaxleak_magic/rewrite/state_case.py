@@ -195,8 +195,8 @@ def stores_tracer(case: Case, write: Write) -> bool:
         return False
     kinds = [link.kind for link in chain]
     match write.target:
-        case ast.Name():
-            return kinds[0] in ("global", "closure_cell")
+        case ast.Name(id=name):
+            return kinds[0] == "global" or (kinds[0] == "closure_cell" and chain[0].name == name)
         case ast.Attribute(attr=attribute) if not write.is_call:
             facts = case.leak.facts.attributes
             return kinds[0] in ("attribute", "class_attribute") and bool(facts) and facts[0].attribute == attribute

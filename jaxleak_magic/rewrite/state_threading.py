@@ -17,6 +17,7 @@ from jaxleak_magic.rewrite.call_paths import (
     Wrapper,
     self_parameter,
 )
+from jaxleak_magic.rewrite.imports import import_module
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
@@ -621,6 +622,8 @@ class StateThreading:
                 self.add(text, *insertions.append_keywords(text, wrapper.call, ["has_aux=True"]))
                 continue
             partial = self.program.spelling("functools.partial", wrapper.node)
+            if partial is None and import_module(self.program, self.draft, "functools", wrapper.node):
+                partial = "functools.partial"
             if partial is None:
                 raise Refused(
                     f"`@{text.of(wrapper.node)}` needs `has_aux=True`. Write it as "

@@ -18,6 +18,15 @@ from jaxleak_magic.rewrite.texts import Text
 _PYTREE_CALLABLES = ("jax.linearize", "jax.vjp")
 """Calls whose second result is a function that is a pytree: it can be returned from ``jit``."""
 
+_ARRAY_ATTRIBUTES = frozenset(
+    (  # noqa: SIM905
+        "T all any argmax argmin argsort astype at clip conj conjugate copy cumprod cumsum diagonal dot dtype flat "
+        "flatten imag item itemsize mT max mean min nbytes ndim nonzero prod ptp ravel real repeat reshape round "
+        "searchsorted shape size sort squeeze std sum swapaxes take trace transpose var view get items keys values"
+    ).split()
+)
+"""Attributes of ``jax.Array`` (JAX 0.10.2), and those of dicts, which JAX returns too."""
+
 
 @dataclass(frozen=True)
 class Write:
@@ -258,7 +267,7 @@ class Values:
         """A parameter without a default of a function that no option makes static."""
         arguments = self.function.args
         positional = [*arguments.posonlyargs, *arguments.args]
-        if not isinstance(parameter, ast.arg) or parameter not in positional:
+        if not isinstance(parameter, ast.arg) or parameter not in positional or self._is_no_array(parameter.arg):
             return False
         if positional.index(parameter) >= len(positional) - len(arguments.defaults):
             return False
@@ -271,6 +280,18 @@ class Values:
                 ):
                     return False
         return True
+
+    def _is_no_array(self, parameter: str) -> bool:
+        """Whether a parameter is called, or has an attribute that no array has: a function or another object."""
+        for load in self.program.loads(self.program.own_scope[self.function], parameter):
+            match self.program.parent[load]:
+                case ast.Call(func=func) if func is load:
+                    return True
+                case ast.Attribute(attr=attribute) if attribute not in _ARRAY_ATTRIBUTES:
+                    return True
+                case _:
+                    pass
+        return False
 
     def _unpacked(self, name: ast.AST) -> ast.expr | None:
         """The right side of which a name takes a part."""
