@@ -10,7 +10,8 @@ the heap around them is made of dicts, lists and instances.
 
 near    the containers hang on a variable of the namespace
 buried  they replace entries of a list that holds the whole heap
-wide    one list holds all leaks, and 50,000 instances in the heap hold that list
+wide    one list holds all leaks, and 50,000 instances hold that list; a list of these is the last entry of the data
+amid    the same, but the list of the instances stands amid the data
 
 "ours" is the median of ``--repeat`` searches, each after a collection that is timed too; "walk" is one
 ``gc.get_referrers`` call; "peak" is what a search allocates through Python and NumPy (``tracemalloc``, in a run of its
@@ -67,6 +68,7 @@ class Row:
 
 
 ROWS = [Row(*row) for row in itertools.product(("near", "buried", "wide"), (3, 6, 12), (1, 20, 200))]
+ROWS += [Row("amid", 6, leaks) for leaks in (1, 20, 200)]
 
 
 # heaps and leaks
@@ -114,10 +116,11 @@ def hold(namespace: dict[str, Any], row: Row, values: list[Any]) -> Callable[[],
     if row.where == "near":
         namespace["model"] = [chain(value, row.depth - 1) for value in values]
         return lambda: namespace.pop("model")
-    if row.where == "wide":
+    if row.where in ("wide", "amid"):
         shared = chain([*values], row.depth - 2)
-        data.append([Link(shared) for _ in range(WIDTH)])
-        return lambda: data.pop()
+        place = len(data) if row.where == "wide" else len(data) // 3
+        data.insert(place, [Link(shared) for _ in range(WIDTH)])
+        return lambda: data.pop(place)
     places = [(k + 1) * len(data) // (len(values) + 1) for k in range(len(values))]
     before = [data[place] for place in places]
     for place, value in zip(places, values, strict=True):
@@ -267,7 +270,7 @@ def measure(namespace: dict[str, Any], row: Row, options: argparse.Namespace) ->
         peak = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
         graph = report = None
-        if "objgraph" in options.reference and row.leaks == 1 and row.where != "wide":
+        if "objgraph" in options.reference and row.leaks == 1 and row.where in ("near", "buried"):
             graph = seconds(lambda: objgraph_chain(values, namespace)) / collect
     if "jax" in options.reference and estimated_report(row, walk) < options.patience:
         report = seconds(lambda: jax_report(namespace, row)) / collect
