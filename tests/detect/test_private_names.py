@@ -70,6 +70,21 @@ def test_argument_and_computed_value_are_told_apart():
     assert not _jax.is_argument(value)
 
 
+def test_registered_classes_are_seen():
+    @jax.tree_util.register_pytree_node_class
+    class Pair:
+        def tree_flatten(self):
+            return (), None
+
+        @classmethod
+        def tree_unflatten(cls, aux, children):
+            return cls()
+
+    known = _jax.registered_pytrees()
+    assert Pair in known
+    assert {tuple, list, dict} <= set(known)
+
+
 CONSTANTS = {
     "from nothing": (lambda x: jnp.linspace(0.0, 1.0, 4) * 2, True),
     "a staged list": (lambda x: jnp.asarray([1.0, 2.0]), True),

@@ -234,3 +234,54 @@ def test_other_leaks_are_found_again_below_inserted_lines():
     assert [place and (place.line, place.column) for place in moved] == [(21, 4), None, (22, 4)]
     elsewhere = Place(None, "other.py", 3)
     assert places.place(elsewhere) is elsewhere
+
+
+CLOSURES = """\
+import jax
+import jax.numpy as jnp
+kept = []
+
+def sinusoid(amplitude, period):
+    def drive(t):
+        return amplitude * jnp.sin(t / period)
+    return drive
+
+def oscillator(drive):
+    def driven(y):
+        return drive(y) - y
+    kept.append(driven)
+    return driven
+
+@jax.jit
+def run(amplitude):
+    return oscillator(sinusoid(amplitude, 3.0))(1.0)
+
+run(2.0)
+"""
+
+
+def test_a_value_whose_bound_function_is_closed_over_is_not_bound():
+    source = SourceText(CLOSURES, file="cell.py")
+    leak = made_up_leak(source, "drive", ("amplitude",))
+    outer = made_up_leak(source, "driven", ("drive",)).facts.captured
+    facts = dataclasses.replace(leak.facts, captured=(*leak.facts.captured, *outer))
+    (fix,) = propose_fixes(dataclasses.replace(leak, facts=facts), [source], source)
+    assert fix.refusal is not None
+    assert "`driven` closes over `drive`" in fix.refusal
+
+
+def test_a_closure_found_by_its_text_alone_may_hold_more_than_is_known():
+    source = SourceText(TWO_LEAKS, file="cell.py")
+    leak = made_up_leak(source, "lens", ("strength",))
+    unsure = dataclasses.replace(leak.facts, captured_by_syntax=True)
+    (fix,) = propose_fixes(dataclasses.replace(leak, facts=unsure), [source], source)
+    assert fix.refusal is None, "there is no other free variable"
+    text = TWO_LEAKS.replace("strength * field)", "strength * field + tilt)").replace(
+        "    def lens(field)", "    tilt = jnp.sin(focal)\n    def lens(field)"
+    )
+    source = SourceText(text, file="cell.py")
+    leak = made_up_leak(source, "lens", ("strength",))
+    unsure = dataclasses.replace(leak.facts, captured_by_syntax=True)
+    (fix,) = propose_fixes(dataclasses.replace(leak, facts=unsure), [source], source)
+    assert fix.refusal is not None
+    assert "`tilt`" in fix.refusal
