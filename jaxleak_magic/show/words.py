@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.explanation import at_place
@@ -143,10 +144,10 @@ def summary(leak: Leak) -> list[str]:
 
 
 def cell_title(cell: CellRef | None, file: str | None) -> str:
-    """``In [3]`` for a cell, else the file's name."""
+    """``In [3]`` for a cell, else the file's name without its folders."""
     if cell is not None:
         return "this cell" if cell.execution_count is None else f"In [{cell.execution_count}]"
-    return name(file) if file else "this code"
+    return name(os.path.basename(file)) if file else "this code"
 
 
 def where(place: Place | None, report: Report) -> str:
