@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.run import LeakCheck
@@ -29,6 +27,7 @@ from jaxleak_magic.diagnose.model import (
     TracerInfo,
 )
 from jaxleak_magic.diagnose.names import library_names, library_objects
+from jaxleak_magic.diagnose.origins import Origin, Origins
 from jaxleak_magic.diagnose.pytrees import classes_with_static_parts
 from jaxleak_magic.diagnose.referrers import (
     access_expression,
@@ -48,48 +47,18 @@ from jaxleak_magic.diagnose.roles import (
     rule_place,
     stored_by_callback,
 )
+from jaxleak_magic.diagnose.run_facts import RunFacts
 from jaxleak_magic.diagnose.storage import Storage, StorageFinder, bare
-from jaxleak_magic.diagnose.syntax import FunctionNode
 from jaxleak_magic.diagnose.trace_stack import (
     Places,
-    created_place,
     escaped_place,
     file_of,
-    made_in_library,
     trace_stack,
 )
 from jaxleak_magic.diagnose.tracer_info import tracer_info
 from jaxleak_magic.heap import Path, Step
 
 _DIFFERENTIATING = ("JVPTrace", "LinearizeTrace", "JaxprTrace")
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What is the same for all leaks of a run.
-
-    Attributes:
-        check: the finished run.
-        places: places and syntax of the user's texts.
-        checked_file: ``co_filename`` of the checked text, or None.
-        namespace: the user's namespace.
-        located: lines that were seen storing, by `watch_key` (``--locate``).
-    """
-
-    check: LeakCheck
-    places: Places
-    checked_file: str | None
-    namespace: Mapping[str, Any]
-    located: Mapping[str, tuple[str, int]]
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Where a value was made, whether it entered as an argument, and the variable that a library made it of."""
-
-    place: Place | None
-    is_argument: bool
-    variable: str | None = None
 
 
 def describe(number: int, group: Sequence[Found], run: RunFacts) -> Leak:
@@ -146,73 +115,13 @@ class _Story:
         return is_of_earlier_run(self.best.trace, self.run.check)
 
     @cached_property
-    def traced(self) -> tuple[str, FunctionNode] | None:
-        """File name and syntax of the user's function that was transformed."""
-        birth = self.census.birth_of(self.best.trace)
-        if birth is None or birth.function is None or not self._traces_users_function():
-            return None
-        code = birth.function
-        node = self.places.definition(code.co_filename, code.co_firstlineno, code.co_name)
-        return None if node is None else (code.co_filename, node)
+    def origins(self) -> Origins:
+        return Origins(self.best, self.run)
 
     @cached_property
-    def from_library(self) -> bool:
-        return made_in_library(self.best.tracer, self.places)
-
-    @cached_property
-    def own_origin(self) -> _Origin:
-        """What the tracer and the census tell."""
-        return _Origin(*created_place(self.best.tracer, self.best.trace, self.census, self.places))
-
-    @cached_property
-    def passed_origin(self) -> _Origin:
-        """The same, but of a value that a library made of one local variable that variable's (``optax.sgd(rate)``)."""
-        own = self.own_origin
-        filename = file_of(own.place, self.places)
-        if own.place is None or filename is None:
-            return own
-        if own.is_argument:
-            return dataclasses.replace(own, variable=self._argument_in_library_object())
-        if not self.from_library:
-            return own
-        syntax = self.places.syntax(filename)
-        statement = syntax.statement_at(own.place.line)
-        function = None if statement is None else syntax.function_around(statement)
-        if statement is None or function is None:
-            return own
-        found = syntax.local_origins(statement, function)
-        if len(found) != 1:
-            return own
-        ((name, node),) = found.items()
-        place = self.places.in_text(filename, node.lineno, node.col_offset, own.place.function)
-        return _Origin(place, node is function, name)
-
-    def _argument_in_library_object(self) -> str | None:
-        """The one argument of which a library's object in a field of the user's was made: ``tx = optax.sgd(rate)``."""
-        if self.traced is None:
-            return None
-        filename, function = self.traced
-        syntax = self.places.syntax(filename)
-        steps = self.best.paths[0].steps
-        if not steps or owner_of_step(steps[0], self.run.check.owners) != "library":
-            return None
-        kept = [
-            bare(s.name) for s in steps if s.kind == "attribute" and owner_of_step(s, self.run.check.owners) == "user"
-        ]
-        for statement in ast.walk(function):
-            match statement:
-                case ast.Assign(targets=[ast.Name(id=name)]) if name in kept:
-                    origins = syntax.local_origins(statement, function)
-                    arguments = [each for each, node in origins.items() if node is function]
-                    return arguments[0] if len(origins) == len(arguments) == 1 else None
-                case _:
-                    pass
-        return None
-
-    @cached_property
-    def origin(self) -> _Origin:
+    def origin(self) -> Origin:
         # What a library keeps of its own accord is not made of the variable that was passed to it.
-        return self.own_origin if self.found_storage.how == "library" else self.passed_origin
+        return self.origins.own if self.found_storage.how == "library" else self.origins.passed
 
     @cached_property
     def earlier(self) -> EarlierStory | None:
@@ -280,19 +189,19 @@ class _Story:
             return Storage(self.places.of_point(best.used_at), "used", next(iter(best.held), None))
         librarys = any(owner_of_step(step, self.run.check.owners) == "library" for step in self.steps)
         if best.from_error and not self.closures and librarys:
-            return Storage(self.own_origin.place, "library", None)  # kept while the library ran the user's line
+            return Storage(self.origins.own.place, "library", None)  # kept while the library ran the user's line
         found = self._written_on(self.path)
         if found.how == "returned" and not _came_out_by_return(found, self.path):
             by_library = not self.closures and owner_of_step(self.steps[0], self.run.check.owners) == "library"
             found = dataclasses.replace(found, place=None, how="library" if by_library else "unknown")
-        return dataclasses.replace(found, place=self.own_origin.place) if found.how == "library" else found
+        return dataclasses.replace(found, place=self.origins.own.place) if found.how == "library" else found
 
     def _written_on(self, path: Path) -> Storage:
         return self._storage_finder(path.steps).find(path.steps, given=self.best.from_error and not is_callers(path))
 
     def _storage_finder(self, steps: Sequence[Step]) -> StorageFinder:
-        created = self.passed_origin.place
-        created_file = file_of(self.own_origin.place, self.places)
+        created = self.origins.passed.place
+        created_file = file_of(self.origins.own.place, self.places)
         escaped = escaped_place(self.best.trace, self.census, self.places)
         escaped_file = file_of(escaped, self.places)
         at_top = escaped is not None and escaped.function is None
@@ -301,14 +210,14 @@ class _Story:
             self._filenames(created_file, steps),
             created,
             created_file,
-            self.traced,
+            self.origins.traced,
             (escaped_file, escaped.line) if escaped is not None and escaped_file is not None and at_top else None,
-            self.from_library,
+            self.origins.from_library,
         )
 
     def _filenames(self, created_file: str | None, steps: Sequence[Step]) -> list[str]:
         """The user's texts in which the storing statement may stand, the likeliest first."""
-        traced_file = self.traced[0] if self.traced else None
+        traced_file = self.origins.traced[0] if self.origins.traced else None
         found = [created_file, traced_file, *(step.filename for step in steps), self.run.checked_file]
         found += list(self.places.sources.filenames())
         return [name for name in dict.fromkeys(found) if name and self.places.owners.of_file(name) == "user"]
@@ -344,16 +253,6 @@ class _Story:
             flatten = flatten_place(self.steps, self.places)
             return storage if flatten is None else dataclasses.replace(storage, place=flatten)
         return storage
-
-    @cached_property
-    def constant(self) -> tuple[Place, ...]:
-        """Where the value was computed, if nothing traced goes into it; empty otherwise."""
-        made_of = _jax.operands_of_constant(self.best.tracer)
-        if made_of is None or self.is_argument:
-            return ()
-        found = [created_place(each, self.best.trace, self.census, self.places)[0] for each in made_of]
-        known = [place for place in found if place is not None]
-        return tuple(dict.fromkeys(known)) if len(known) == len(found) else ()
 
     # what kind of mistake it is, and what the user calls the value
 
@@ -397,13 +296,9 @@ class _Story:
         if passed is not None and not self.closures and self.mechanism not in ("pytree_static_field", "rng_state"):
             return passed
         name = _variable(self.mechanism, self.storage, self.steps)
-        if name is None and self._traces_users_function():
+        if name is None and self.origins.traces_users_function():
             return _jax.argument_name(self.best.tracer) or None
         return name
-
-    def _traces_users_function(self) -> bool:
-        birth = self.census.birth_of(self.best.trace)
-        return birth is not None and birth.function is not None and self.places.owners(birth.function) == "user"
 
     # who keeps it
 
@@ -453,7 +348,7 @@ class _Story:
             earlier=self.is_earlier,
             check_at=self.earlier.check_at if self.earlier else None,
             history=is_history(self.path),
-            constant=bool(self.constant),
+            constant=bool(self.origins.constant),
             locatable=self.storage.place is None
             and self.best.verdict == "leak"
             and not self.is_earlier
@@ -472,7 +367,7 @@ class _Story:
             differentiated=any(trace in _DIFFERENTIATING for trace in traces),
             access=access_expression(self.path),
             values=tuple(_captured_value(n, self.held.get(n)) for n in self.names) if self.closures else (),
-            constant=self.constant,
+            constant=self.origins.constant,
             names=library_names(self.run.namespace, self.run.check.owners),
             objects=library_objects(self.run.namespace, self.run.check.owners),
         )

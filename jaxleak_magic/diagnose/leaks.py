@@ -11,13 +11,14 @@ from typing import Any
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.run import LeakCheck
 from jaxleak_magic.detect.traceback_tracers import concretized_dead_tracer, dead_tracer, exception_chain
-from jaxleak_magic.diagnose.describing import RunFacts, describe
+from jaxleak_magic.diagnose.describing import describe
 from jaxleak_magic.diagnose.errors import describe_error, error_kind
 from jaxleak_magic.diagnose.kept_tracers import VERDICT_ORDER, Found, is_of_earlier_run, kept_by_user, kept_tracers
 from jaxleak_magic.diagnose.model import (
     ErrorInfo,
     Leak,
 )
+from jaxleak_magic.diagnose.run_facts import RunFacts
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.diagnose.trace_stack import (
     Places,
