@@ -285,7 +285,7 @@ class Program:
 
 
 def _latest(sources: Sequence[SourceText]) -> list[SourceText]:
-    """The sources without texts of a cell that ran again later, and without doubles."""
+    """The sources without texts of a cell that ran again later, and of equal texts only the last."""
     kept: dict[object, SourceText] = {}
     for number, source in enumerate(sources):
         if source.cell is not None and source.cell.id is not None:
@@ -296,4 +296,6 @@ def _latest(sources: Sequence[SourceText]) -> list[SourceText]:
             key = ("file", source.file)
         kept.pop(key, None)
         kept[key] = source
-    return list(kept.values())
+    # The same text in another cell, or run anew where the front end gives no ids, binds the same names once more.
+    of_text = {source.text.strip(): key for key, source in kept.items() if source.cell is not None}
+    return [s for key, s in kept.items() if s.cell is None or of_text[s.text.strip()] == key]

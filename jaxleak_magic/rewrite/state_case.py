@@ -145,12 +145,13 @@ def threaded(case: Case) -> Threaded | None:
 
 
 def _other_writes(program: Program, write: Write) -> list[Write]:
-    """The first write of a traced value in each other function that runs under a transform."""
+    """The first write of a traced value in each other function of the same text that runs under a transform."""
     found: list[Write] = []
     paths = CallPaths(program)
     units = StateUnits(program, ())
+    text = program.text_of[write.function]
     for function in program.functions():
-        if function is write.function:
+        if function is write.function or program.text_of[function] is not text:
             continue
         for other in writes_in(program, function):
             if (

@@ -52,6 +52,18 @@ def test_of_a_cell_that_ran_twice_the_last_text_counts():
     assert [edit.cell for edit in fix.edits] == [FACTORY.cell]
 
 
+def test_the_same_text_in_a_later_cell_is_the_one_that_counts():
+    text = (
+        TWO_LEAKS[TWO_LEAKS.index("kept = []") : TWO_LEAKS.index("def make_lens")]
+        + TWO_LEAKS[TWO_LEAKS.index("@jax.jit") :]
+    )
+    first, second = cell(2, text), cell(3, text)
+    leak = made_up_leak(second, variable="y", stored_line=6, escaped_line=9)
+    (fix,) = propose_fixes(leak, [IMPORTS, first, second], second)
+    assert fix.refusal is None, fix.refusal
+    assert [edit.cell for edit in fix.edits] == [second.cell]
+
+
 OBJECTIVE = """\
 def adapt(prior, target):
     def cost(p, prior):
