@@ -1,4 +1,4 @@
-"""What can be done with a checkout: `nox -s demo`, `nox -s tests`, `nox -s lint`, `nox -s quickstart`.
+"""What can be done with a checkout: `nox -s demo`, `nox -s tests`, `nox -s lint`, `nox -s notebooks`.
 
 `nox -s tests` makes its environments by itself, on each JAX that is supported at both ends. A Python that is missing is
 fetched by uv where that is possible; else its tests are left out with a warning, under CI with a failure.
@@ -7,7 +7,9 @@ fetched by uv where that is possible; else its tests are left out with a warning
 from __future__ import annotations
 
 import glob
+import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -83,13 +85,19 @@ def demo(session: nox.Session) -> None:
 
 
 @nox.session
-def quickstart(session: nox.Session) -> None:
-    """Run notebooks/quickstart.ipynb anew and keep its outputs."""
+def notebooks(session: nox.Session) -> None:
+    """Run the notebooks anew and keep their outputs, without this machine's paths."""
     session.install("-e", ".[graph]", "nbconvert", "ipykernel")
-    session.run(
-        *("jupyter", "nbconvert", "--to", "notebook", "--execute", "--inplace", "notebooks/quickstart.ipynb"),
-        env={"JAX_PLATFORMS": "cpu"},
-    )
+    for notebook in sorted(Path("notebooks").glob("*.ipynb")):
+        session.run(
+            *("jupyter", "nbconvert", "--to", "notebook", "--execute", "--inplace", str(notebook)),
+            env={"JAX_PLATFORMS": "cpu"},
+        )
+        text = re.sub(r"[^\s\"(]*ipykernel_\d+/\d+\.py", "cell.py", notebook.read_text(encoding="utf-8"))
+        kept = json.loads(text)
+        for cell in kept["cells"]:
+            cell["metadata"].pop("execution", None)  # when it ran
+        notebook.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _has_display() -> bool:
