@@ -24,3 +24,12 @@ def short_text(program: Program, node: ast.AST, limit: int = 60) -> str:
     """A node's text on one line, cut where it is long."""
     text = " ".join(program.text_of[node].of(node).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def plural(word: str) -> str:
+    """A simple English plural of a name."""
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ies"
+    if len(word) == 1:
+        return word + "s"
+    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")

@@ -14,9 +14,10 @@ from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
+from jaxleak_magic.rewrite.state_seeds import seeds_for
 from jaxleak_magic.rewrite.state_threading import StateThreading
 from jaxleak_magic.rewrite.state_units import StateUnits
-from jaxleak_magic.rewrite.state_writes import Values, Write, seeds_for, sets_flag, write_at, writes_in
+from jaxleak_magic.rewrite.state_writes import Values, Write, sets_flag, write_at, writes_in
 from jaxleak_magic.rewrite.states import State, accesses, starts_as_number, state_at
 from jaxleak_magic.rewrite.texts import Text, Unreadable
 

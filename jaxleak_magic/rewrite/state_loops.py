@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.call_paths import Site
-from jaxleak_magic.rewrite.refusing import Refused, short_text
+from jaxleak_magic.rewrite.refusing import Refused, plural, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_conditions import where
 from jaxleak_magic.rewrite.state_units import Unit, returns_of, statement_of
@@ -173,8 +173,6 @@ def _is_array_at_first(threading: StateThreading, value: ast.expr | None) -> boo
 
 
 def _collect(threading: StateThreading, unit: Unit, site: Site, caller: FunctionNode | None) -> None:
-    from jaxleak_magic.rewrite.state_threading import plural
-
     program, call = threading.program, site.call
     if site.consumer != "jax.lax.scan":
         raise _by_hand(threading, unit, "stores a value that no carry holds yet")

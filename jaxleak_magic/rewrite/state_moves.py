@@ -13,13 +13,13 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
+from jaxleak_magic.rewrite.state_writes import Values, Write, cannot_move
 from jaxleak_magic.rewrite.states import Carried, Collected, State, state_at
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 if TYPE_CHECKING:
     from jaxleak_magic.rewrite.state_threading import StateThreading
     from jaxleak_magic.rewrite.state_units import Unit
-    from jaxleak_magic.rewrite.state_writes import Values, Write
 
 
 def carried_values(program: Program, write: Write, values: Values) -> list[tuple[FunctionNode, State]]:
@@ -28,8 +28,6 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
     Raises:
         Refused: where one of them is not certainly a value that JAX can return.
     """
-    from jaxleak_magic.rewrite.state_writes import cannot_move
-
     function, statement = write.function, write.statement
     assert not isinstance(function, ast.Lambda)
     assert write.value is not None
@@ -78,8 +76,6 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
 
 def _sliced(program: Program, write: Write, values: Values) -> tuple[dict[str, ast.expr | None], list[ast.stmt], bool]:
     """(the values needed, statements to take along, whether ``self`` occurs)."""
-    from jaxleak_magic.rewrite.state_writes import cannot_move
-
     function, statement = write.function, write.statement
     own = program.own_scope[function]
     parameter = self_parameter(program, function)

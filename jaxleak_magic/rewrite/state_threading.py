@@ -20,7 +20,7 @@ from jaxleak_magic.rewrite.call_paths import (
 from jaxleak_magic.rewrite.imports import import_module
 from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
-from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
+from jaxleak_magic.rewrite.refusing import Refused, listed, plural, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 from jaxleak_magic.rewrite.state_binding import Binding
 from jaxleak_magic.rewrite.state_conditions import Conditions, is_writer
@@ -787,12 +787,3 @@ def _can_fall_off(body: Sequence[ast.stmt]) -> bool:
             return _can_fall_off(last.body)
         case _:
             return True
-
-
-def plural(word: str) -> str:
-    """A simple English plural of a name."""
-    if word.endswith("y") and word[-2:-1] not in "aeiou":
-        return word[:-1] + "ies"
-    if len(word) == 1:
-        return word + "s"
-    return word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
