@@ -3,7 +3,8 @@
 Backwards, one level finds the holders of everything found on the level before, for all targets together: either by
 one walk over the heap (`gc.get_referrers`), or by a scan of a `Snapshot`. Forwards, the first few levels below the
 namespace are read beforehand; where the two meet, nothing is searched further. What has no more references than have
-been read already is not searched for at all (`KnownHolders`). No object's code runs.
+been read already is not searched for at all (`KnownHolders`). Wide containers are not read entry by entry, but what a
+crowd of their entries holds is. No object's code runs.
 """
 
 from __future__ import annotations
