@@ -80,7 +80,8 @@ def _consequence(
     dead: object | None = None
     if "unexpected_tracer" in kinds:
         dead = dead_tracer(error, check.census)
-    elif "concretization" in kinds:
+    elif "concretization" in kinds and check.ran and check.census.available:
+        # Only where all births of the run were seen is a trace without one known to be of an earlier run.
         dead = concretized_dead_tracer(error, check.census)
     if dead is None:
         return None

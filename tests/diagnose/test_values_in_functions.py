@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
+import jax
 import pytest
 
 from jaxleak_magic.checked_run import CheckedRun, CheckOptions
@@ -141,6 +142,17 @@ def test_a_number_that_is_wanted_while_tracing_is_no_leak():
     assert report.leaks == ()
     assert report.error is not None
     assert report.error.kind == "concretization"
+
+
+def test_nothing_is_claimed_of_a_run_that_was_not_watched():
+    book, name = SourceBook(), "<unchecked cell>"
+    text = HEAD + "jax.jit(lambda x: float(x))(1.0)\n"
+    book.add(name, SourceText(text))
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    with pytest.raises(jax.errors.ConcretizationTypeError) as raised:
+        exec(compile(text, name, "exec"), namespace)
+    report = CheckedRun(book, namespace, name, CheckOptions(fixes=False)).explain(raised.value)
+    assert report is None or report.leaks == ()
 
 
 def test_a_library_object_in_a_field_is_told_by_the_argument_it_was_made_of():
