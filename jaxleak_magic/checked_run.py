@@ -267,17 +267,11 @@ class CheckedRun:
         leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, None)
         if not leaks:
             return None
-        explained = time.perf_counter()
         place = None if info is None else info.place
         source = next(
             (t for t in self._texts() if place is not None and (t.cell, t.file) == (place.cell, place.file)), None
         )
-        if self.options.fixes and source is not None:
-            leaks = self._with_fixes(leaks, source)
-        elapsed = Elapsed(0.0, 0.0, explained - begun, time.perf_counter() - explained)
-        report = self._report(check, leaks, info, (), elapsed, source)
-        checked = dataclasses.replace(report.checked, unchecked=(LAST_ONLY, *self._faults))
-        return dataclasses.replace(report, checked=checked)
+        return self._of_what_is_alive(check, leaks, info, source, begun, LAST_ONLY)
 
     def explain_watched(self, check: LeakCheck, error: BaseException | None) -> Report | None:
         """The report of a run that was only watched; None where nothing of the user's keeps a traced value.
@@ -292,13 +286,25 @@ class CheckedRun:
         leaks, info = find_leaks(check, self.sources, self.namespace, self.extra_roots, error, self.checked_file)
         if not any(leak.verdict == "leak" for leak in leaks):
             return None
-        explained = time.perf_counter()
         source = None if self.checked_file is None else self.sources.get(self.checked_file)
+        return self._of_what_is_alive(check, leaks, info, source, begun, WATCHED_ONLY)
+
+    def _of_what_is_alive(
+        self,
+        check: LeakCheck,
+        leaks: tuple[Leak, ...],
+        info: ErrorInfo | None,
+        source: SourceText | None,
+        begun: float,
+        word: str,
+    ) -> Report:
+        """The report of a search without a checked run; ``word`` says what that leaves unchecked."""
+        explained = time.perf_counter()
         if self.options.fixes and source is not None:
             leaks = self._with_fixes(leaks, source)
         elapsed = Elapsed(0.0, 0.0, explained - begun, time.perf_counter() - explained)
         report = self._report(check, leaks, info, (), elapsed, source)
-        checked = dataclasses.replace(report.checked, unchecked=(WATCHED_ONLY, *self._faults))
+        checked = dataclasses.replace(report.checked, unchecked=(word, *self._faults))
         return dataclasses.replace(report, checked=checked)
 
     def _texts(self) -> tuple[SourceText, ...]:

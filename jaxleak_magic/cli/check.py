@@ -13,6 +13,7 @@ from jaxleak_magic.checked_run import CheckOptions
 from jaxleak_magic.cli.fresh_process import CellReport, Job, Outcome
 from jaxleak_magic.cli.inputs import InputError, Notebook, files_of, read_input
 from jaxleak_magic.cli.many_files import run_jobs, summary_lines, telling
+from jaxleak_magic.cli.writing import write_text
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.show.causes import causes_of
 
@@ -122,6 +123,4 @@ def _write(text: str, output: Path | None) -> None:
 
 def print_report(text: str) -> None:
     """Print in whatever encoding stdout has: a terminal in the C locale gets escapes, never an error."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    sys.stdout.flush()
+    write_text(sys.stdout, text)

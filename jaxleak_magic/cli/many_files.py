@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
 from jaxleak_magic.cli.fresh_process import Job, Outcome, run_in_fresh_process
+from jaxleak_magic.cli.writing import write_text
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.show.causes import cause_lines, causes_of, seen_causes
 from jaxleak_magic.show.words import plural
@@ -39,9 +40,7 @@ class _Kept:
         """Write it where it belongs."""
         for kept, to in ((self.stdout, sys.stderr if output == "stderr" else sys.stdout), (self.stderr, sys.stderr)):
             text = kept.read_bytes().decode("utf-8", "backslashreplace")
-            encoding = to.encoding or "utf-8"
-            to.write(text.encode(encoding, "backslashreplace").decode(encoding))
-            to.flush()
+            write_text(to, text)
             kept.unlink()
 
 

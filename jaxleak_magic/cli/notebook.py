@@ -14,6 +14,7 @@ from typing import Any
 from jaxleak_magic.cli.fresh_process import PARENT_OF_PACKAGE, CellReport, Job, Outcome, died, report_without_check
 from jaxleak_magic.cli.inputs import CodeCell, Notebook
 from jaxleak_magic.cli.kernel_side import CellOutcome, outcome_file, setup_code
+from jaxleak_magic.cli.writing import write_text
 from jaxleak_magic.magics.checked_cell import read_checked_cell
 from jaxleak_magic.own_errors import say
 
@@ -115,9 +116,7 @@ def _print(output: Mapping[str, Any]) -> None:
     else:
         label = f"Out[{output['execution_count']}]: " if kind == "execute_result" else ""
         to, text = sys.stdout, f"{label}{output['data'].get('text/plain', '')}\n"
-    encoding = to.encoding or "utf-8"
-    to.write(_COLOUR.sub("", text).encode(encoding, "backslashreplace").decode(encoding))
-    to.flush()
+    write_text(to, _COLOUR.sub("", text))
 
 
 def _kernel_name(notebook: Notebook) -> str:

@@ -202,11 +202,10 @@ def _is_constant(tracer: object, classes: list[type]) -> bool:
     variable = object.__getattribute__(tracer, "val")
     if type(variable).__name__ == "Literal":
         return True
-    trace = object.__getattribute__(tracer, "_trace")
-    frame = object.__getattribute__(trace, "frame")
-    if any(each is variable for each in frame.invars):
+    if is_argument(tracer):
         return False
-    known = frame.constvar_to_val
+    trace = object.__getattribute__(tracer, "_trace")
+    known = object.__getattribute__(trace, "frame").constvar_to_val
     if variable in known:
         value = known[variable]
         return type(getattr(value, "canonical", value)) not in classes  # JAX 0.7 wraps constants

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from jaxleak_magic.detect import _jax
-from jaxleak_magic.heap.objects import type_name
+from jaxleak_magic.heap.objects import class_module, is_class, module_dict, type_name
 
 _CONTAINERS = ("builtins", "collections")
 """Modules of the containers in which every traced value is replaced: nothing static hides there."""
@@ -20,7 +21,7 @@ def classes_with_static_parts() -> frozenset[str] | None:
     if registered is None:
         return None
     module = sys.modules.get("flax.nnx")
-    base = None if module is None else vars(module).get("Module")
-    found = [cls for cls in registered if type.__getattribute__(cls, "__module__") not in _CONTAINERS]
-    found += _jax.subclasses(base) if isinstance(base, type) else []
+    base: Any = None if module is None else module_dict(module).get("Module")
+    found = [cls for cls in registered if class_module(cls) not in _CONTAINERS]
+    found += _jax.subclasses(base) if is_class(base) else []
     return frozenset(type_name(cls) for cls in found)

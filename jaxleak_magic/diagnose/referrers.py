@@ -88,8 +88,8 @@ def plumbing_classes() -> list[type]:
     return found
 
 
-CALLER = 100
-"""Ranks of roots from here on are functions of the user's that were running when the code failed, outermost first."""
+CALLER, LAST_CALLER = 10, 90
+"""Ranks of roots between these are functions of the user's that were running when the code failed, outermost first."""
 
 
 def is_callers(path: Path) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import gc
 from collections.abc import Mapping, Sequence
-from types import CellType, CodeType, FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from jaxleak_magic.detect import _jax
@@ -17,6 +15,7 @@ from jaxleak_magic.diagnose.kept_tracers import PATHS_PER_TRACER, Found
 from jaxleak_magic.diagnose.model import Place
 from jaxleak_magic.diagnose.referrers import (
     CALLER,
+    LAST_CALLER,
     function_name,
     is_callers,
     namespace_and_module_roots,
@@ -27,7 +26,7 @@ from jaxleak_magic.diagnose.roles import rule_place
 from jaxleak_magic.diagnose.storage import bare
 from jaxleak_magic.diagnose.syntax import FunctionNode, first_line
 from jaxleak_magic.diagnose.trace_stack import Places, created_place, file_of
-from jaxleak_magic.heap import Path, Root, Step, find_holders, frame_locals
+from jaxleak_magic.heap import Path, Root, Step, captured_beside, find_holders, frame_locals
 from jaxleak_magic.heap.paths import LIBRARY, USER_FRAME
 
 
@@ -241,20 +240,8 @@ def _held_in_frames(
 def _captured_with(dead: object, step: Step) -> dict[str, object]:
     """All tracers that the function of a closure step closes over, by the names of its free variables."""
     classes = set(map(id, _jax.tracer_classes()))
-    cells = [each for each in gc.get_referrers(dead) if type(each) is CellType]
-    closures = [each for each in gc.get_referrers(*cells) if type(each) is tuple] if cells else []
-    functions = [each for each in gc.get_referrers(*closures) if type(each) is FunctionType] if closures else []
-    for function in functions:
-        code = function.__code__
-        if (code.co_filename, code.co_qualname) != (step.filename, step.qualname) or not function.__closure__:
-            continue
-        values: dict[str, object] = {}
-        for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
-            with contextlib.suppress(ValueError):  # an empty cell
-                values[name] = cell.cell_contents
-        if any(value is dead for value in values.values()):
-            return {name: value for name, value in values.items() if id(type(value)) in classes}
-    return {}
+    captured = captured_beside(dead, step.filename, step.qualname)
+    return {name: value for name, value in captured.items() if id(type(value)) in classes}
 
 
 def _frame_roots(trace: object, error: BaseException, check: LeakCheck) -> list[Root]:
@@ -274,7 +261,7 @@ def _frame_roots(trace: object, error: BaseException, check: LeakCheck) -> list[
         is_caller = users and depth < outside and code.co_name != "<module>"
         locals_ = frame_locals(frame).items()
         values = {n: v for n, v in locals_ if not (id(type(v)) in tracers if is_caller else _is_operand(v, tracers))}
-        rank = CALLER + depth if is_caller else USER_FRAME if users else LIBRARY
+        rank = min(CALLER + depth, LAST_CALLER) if is_caller else USER_FRAME if users else LIBRARY
         roots.append(
             Root(values, f"{code.co_name}()", "frame", rank, code.co_filename, code.co_firstlineno, code.co_qualname)
         )
@@ -306,7 +293,7 @@ def _error_rank(path: Path, check: LeakCheck) -> tuple[int, int, int]:
     Then the namespace, the user's functions around the transform from the outermost on, other frames; then short ways.
     """
     first = path.steps[0]
-    order = (path.root_rank or 0) if is_callers(path) else 10_000 if path.root_kind == "frame" else 0
+    order = (path.root_rank or 0) if is_callers(path) else 0 if path.complete and path.root_kind != "frame" else 10_000
     rank = order, len(path.steps)
     user = owner_of_step(first, check.owners) == "user"
     if path.root_kind == "module" and owner_of_module(path.root_name, check.owners) == "jax":

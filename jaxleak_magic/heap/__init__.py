@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxleak_magic.heap.closures import captured_beside as captured_beside
 from jaxleak_magic.heap.find import find_holders as find_holders
 from jaxleak_magic.heap.paths import Budget as Budget
 from jaxleak_magic.heap.paths import Label as Label

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.magics.checked_cell import read_checked_cell
+from jaxleak_magic.magics.options import MagicOptions
 from jaxleak_magic.own_errors import say
 
 _PX_LINE = re.compile(r"\s*%%px(?!\w).*\n")
@@ -54,16 +55,21 @@ class EngineReports:
 
 
 def keep_reports() -> None:
-    """Run on an engine: load the extension, and have it keep the next report instead of showing it."""
+    """Run on an engine: load the extension, and have it keep the next report, and only that, instead of showing it."""
     from IPython.core.getipython import get_ipython
 
     from jaxleak_magic.magics import load
     from jaxleak_magic.magics.showing import store_output
 
     shell: Any = get_ipython()
-    checker = load(shell).checker
-    checker.last_report = None
-    checker.present = lambda report, options, raw_cell: store_output(shell, report, options)
+    magics = load(shell)
+
+    def keep(report: Report, options: MagicOptions, raw_cell: str | None) -> None:
+        magics.checker.present = magics.present  # by itself: the client may be interrupted before it asks
+        store_output(shell, report, options)
+
+    magics.checker.last_report = None
+    magics.checker.present = keep
 
 
 def take_report() -> Report | None:

@@ -21,9 +21,8 @@ def propose_fixes(leak: Leak, sources: Sequence[SourceText], checked: SourceText
         Offered fixes, or refusals that say what to do by hand; nothing where no rule fits. Nothing is ever raised for
         what stands in the texts.
     """
-    from jaxleak_magic.rewrite.proposing import propose
-
-    return propose(leak, sources, checked)
+    (fixes,) = propose_fixes_together((leak,), sources, checked)
+    return fixes
 
 
 def propose_fixes_together(

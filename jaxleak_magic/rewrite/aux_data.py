@@ -9,9 +9,9 @@ from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.pytree_classes import (
     class_named,
+    constructor_calls,
     field_argument,
     is_registered,
-    is_unflatten_call,
     move_to_children,
     register,
 )
@@ -58,12 +58,7 @@ def children_of_case(case: Case) -> Draft | None:
 
 def check_other_objects(program: Program, definition: ast.ClassDef, attribute: str) -> None:
     """Refuse where an object of the class may hold something in the field that is no array."""
-    made: list[ast.Call] = []
-    for load in program.loads(program.scope_at[definition], definition.name):
-        call = program.parent[load]
-        inside = program.scope_at[load].is_inside(program.own_scope[definition])
-        if isinstance(call, ast.Call) and call.func is load and not inside and not is_unflatten_call(program, call):
-            made.append(call)
+    made = list(constructor_calls(program, definition))
     for call in made[1:] if len(made) > 1 else []:
         value = field_argument(definition, call, attribute)
         name = program.qualified(value.func) if isinstance(value, ast.Call) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jaxleak_magic.diagnose.model import ClassFact
 from jaxleak_magic.rewrite.constructors import is_nnx_module
@@ -11,9 +11,9 @@ from jaxleak_magic.rewrite.draft import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.pytree_classes import (
     class_named,
+    constructor_calls,
     field_argument,
     is_registered,
-    is_unflatten_call,
     move_to_children,
 )
 from jaxleak_magic.rewrite.refusing import Refused
@@ -52,7 +52,7 @@ def make_fields_children(program: Program, fields: Sequence[ClassFact], draft: D
 def _check_all_bound(program: Program, definition: ast.ClassDef, attribute: str, draft: Draft) -> None:
     """Every object of the class must get what a factory returns that binds its function now."""
     factories = {program.enclosing_function(function) for function in draft.lifted}
-    for call in _constructor_calls(program, definition):
+    for call in constructor_calls(program, definition):
         value = field_argument(definition, call, attribute)
         made_by = program.definition(value.func) if isinstance(value, ast.Call) else None
         if made_by is None or made_by not in factories:
@@ -60,11 +60,3 @@ def _check_all_bound(program: Program, definition: ast.ClassDef, attribute: str,
                 f"It is not sure what `{attribute}` of the `{definition.name}` on line {call.lineno} holds. Bind "
                 f"it with `jax.tree_util.Partial`, then make `{attribute}` a pytree child."
             )
-
-
-def _constructor_calls(program: Program, definition: ast.ClassDef) -> Iterator[ast.Call]:
-    for load in program.loads(program.scope_at[definition], definition.name):
-        call = program.parent[load]
-        inside = program.scope_at[load].is_inside(program.own_scope[definition])
-        if isinstance(call, ast.Call) and call.func is load and not inside and not is_unflatten_call(program, call):
-            yield call

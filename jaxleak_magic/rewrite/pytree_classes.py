@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxleak_magic.rewrite.appended_child import AppendedChild, Plain
@@ -517,3 +518,12 @@ def is_unflatten_call(program: Program, call: ast.Call) -> bool:
         isinstance(parent, ast.Call) and (program.qualified(parent.func) or "").startswith("jax.tree_util.register")
         for parent in parents
     )
+
+
+def constructor_calls(program: Program, definition: ast.ClassDef) -> Iterator[ast.Call]:
+    """Every call that makes an object of a class, but for those in the class itself and in its unflatten function."""
+    for load in program.loads(program.scope_at[definition], definition.name):
+        call = program.parent[load]
+        inside = program.scope_at[load].is_inside(program.own_scope[definition])
+        if isinstance(call, ast.Call) and call.func is load and not inside and not is_unflatten_call(program, call):
+            yield call

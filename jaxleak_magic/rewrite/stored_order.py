@@ -11,6 +11,8 @@ from jaxleak_magic.rewrite.reaching import Reach
 from jaxleak_magic.rewrite.refusing import Refused, listed, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode, Scope
 
+_MAKE_ANEW = ("builtins.dict", "builtins.list", "types.SimpleNamespace")
+
 
 @dataclass(frozen=True)
 class StoredOrder:
@@ -71,7 +73,10 @@ class StoredOrder:
             return False
         site = self.program.only_site(loading, base.id)
         value = self.program.assigned_value(site) if site is not None else None
-        return isinstance(value, ast.Dict | ast.List | ast.Call)
+        if not isinstance(value, ast.Call):
+            return isinstance(value, ast.Dict | ast.List)
+        made_by = self.program.qualified(value.func)
+        return made_by in _MAKE_ANEW or isinstance(self.program.definition(value.func), ast.ClassDef)
 
     def _is_always_stored(self, target: ast.AST, storing: Scope, memo: bool = True) -> bool:
         node: ast.AST = target

@@ -88,9 +88,7 @@ def _cause_of(leak: Leak, report: Report) -> Cause:
     holder = leak.holder.name if leak.holder is not None else ""
     # A list's place in memory, and so the path to it, differs from test to test: the statement is the cause.
     key = (leak.mechanism, where) if leak.stored is not None else (leak.mechanism, where, holder, leak.variable or "")
-    kept = words.kept_by(leak)
-    sentence = f"{words.verdict(leak).rstrip('.')}{', ' if kept else ''}{kept}"
-    return Cause(" | ".join(key), sentence, f"{what} in {where}" if where else "")
+    return Cause(" | ".join(key), words.verdict_and_keeper(leak), f"{what} in {where}" if where else "")
 
 
 def _where(place: Place, report: Report) -> str:

@@ -9,10 +9,8 @@ from jaxleak_magic.show import words
 def notice_line(report: Report) -> str:
     """``Leak: `y` leaked out of `jit(f)`, kept alive by the global `kept`.`` with the command for the whole report."""
     leaks = report.real_leaks
-    first = words.verdict(leaks[0]).rstrip(".")
-    holder = f", {words.kept_by(leaks[0])}" if words.kept_by(leaks[0]) else ""
     head = "Leak" if len(leaks) == 1 else f"{len(leaks)} leaks, the first"
-    return f"{head}: {first}{holder}. `%leakcheck` shows the report."
+    return f"{head}: {words.verdict_and_keeper(leaks[0])}. `%leakcheck` shows the report."
 
 
 def notice_bundle(report: Report) -> dict[str, str]:

@@ -127,6 +127,12 @@ def kept_by(leak: Leak) -> str:
     return f"kept alive by {holder(leak.holder)}"
 
 
+def verdict_and_keeper(leak: Leak) -> str:
+    """Both in one sentence without its full stop."""
+    keeper = kept_by(leak)
+    return verdict(leak).rstrip(".") + (f", {keeper}" if keeper else "")
+
+
 def holder(root: Holder) -> str:
     """The root in words: ``the global `learners```."""
     text = _HOLDERS.get(root.kind, "{}").format(code(root.name))

@@ -137,14 +137,23 @@ def test_the_value_is_told_where_it_was_stored(name: str):
         assert keeper in leak.chains[0][-1].label
 
 
-def test_a_number_that_is_wanted_while_tracing_is_no_leak():
+def test_a_number_that_is_wanted_while_tracing_is_no_leak(unfiltered_tracebacks):
     report = check("jax.jit(lambda x: float(x))(1.0)\n")
     assert report.leaks == ()
     assert report.error is not None
     assert report.error.kind == "concretization"
 
 
-def test_nothing_is_claimed_of_a_run_that_was_not_watched():
+@pytest.fixture
+def unfiltered_tracebacks():
+    """JAX's own frames in tracebacks, as IPython has them."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", "off")
+    yield
+    jax.config.update("jax_traceback_filtering", before)
+
+
+def test_nothing_is_claimed_of_a_run_that_was_not_watched(unfiltered_tracebacks):
     book, name = SourceBook(), "<unchecked cell>"
     text = HEAD + "jax.jit(lambda x: float(x))(1.0)\n"
     book.add(name, SourceText(text))

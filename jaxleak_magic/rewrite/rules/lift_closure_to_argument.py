@@ -105,6 +105,30 @@ def main():
         variables=("target",),
     ),
     Example(
+        "an object that a call may give again",
+        """\
+import jax
+import jax.numpy as jnp
+
+def main():
+    shared = registry_of("optics")
+
+    @jax.jit
+    def invert(traces):
+        target = jnp.mean(traces, axis=0)
+        def misfit(p):
+            return jnp.sum((p - target) ** 2)
+        shared.misfit = misfit
+        return target + 1
+
+    best = invert(jnp.ones((2, 2)))
+    return shared.misfit(best)
+""",
+        refusal="may be from an earlier run",
+        function="misfit",
+        variables=("target",),
+    ),
+    Example(
         "a container that outlives the function that reads it",
         """\
 import jax
