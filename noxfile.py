@@ -1,4 +1,4 @@
-"""What can be done with a checkout: `nox -s demo`, `nox -s tests`, `nox -s lint`, `nox -s notebooks`.
+"""What can be done with a checkout: `nox -s demo`, `nox -s tests`, `nox -s lint`, `nox -s notebooks`, ...
 
 `nox -s tests` makes its environments by itself, on each JAX that is supported at both ends. A Python that is missing is
 fetched by uv where that is possible; else its tests are left out with a warning, under CI with a failure.
@@ -29,7 +29,7 @@ nox.options.error_on_missing_interpreters = bool(os.environ.get("CI"))
 
 GROUPS = nox.project.load_toml("pyproject.toml")["dependency-groups"]
 NEWEST = next((version for version in ("3.13", "3.12") if shutil.which(f"python{version}")), "3.13")
-OLDEST_IPYTHON = ["ipython==8.15.*", "ipykernel==6.29.*"]
+COLAB = ["ipython==7.34.*", "ipykernel==6.17.*", "ipywidgets==7.7.*"]  # the oldest that we support
 
 
 @nox.session
@@ -39,12 +39,12 @@ OLDEST_IPYTHON = ["ipython==8.15.*", "ipykernel==6.29.*"]
     ids=["oldest", "libraries", "newest"],
 )
 def tests(session: nox.Session, jax: str) -> None:
-    """All tests, on the oldest JAX and IPython, on JAX 0.10.2 with the libraries around it, and on the newest JAX."""
+    """All tests: on the oldest JAX and Colab's IPython, on 0.10.2 with the libraries around it, on the newest JAX."""
     needed = ["-e", ".[graph]", *nox.project.dependency_groups({"dependency-groups": GROUPS}, "test")]
     if jax != "newest":
         needed += [f"jax=={jax}", f"jaxlib=={jax}"]
     if jax == "0.7.2":
-        needed += OLDEST_IPYTHON
+        needed += COLAB
     if jax == "0.10.2":
         needed += GROUPS["libraries"]
     session.install(*needed)
@@ -100,6 +100,14 @@ def notebooks(session: nox.Session) -> None:
         for cell in kept["cells"]:
             cell["metadata"].pop("execution", None)  # when it ran
         notebook.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into `site/`; a warning fails it. `nox -s docs -- serve` shows it while you write."""
+    session.install("-e", ".", *GROUPS["docs"])
+    command = session.posargs or ["build"]
+    session.run("mkdocs", *command, "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
 
 
 def _has_display() -> bool:

@@ -174,7 +174,18 @@ class Edit:
 
 @dataclass(frozen=True)
 class Fix:
-    """An offered rewrite, or the reason why none is offered (then ``source``, ``diff`` and ``edits`` are empty)."""
+    """An offered rewrite, or the reason why none is offered (then ``source``, ``diff`` and ``edits`` are empty).
+
+    Attributes:
+        id: name of the rule.
+        title: what it does, in a few words.
+        refusal: why it is not offered and what to do by hand, or None where it is offered.
+        source: whole new text of the checked cell or file, or None.
+        diff: the same as a unified diff.
+        edits: each cell and file that changes, with its whole new text.
+        checked: how far it was checked: ``"same_results"`` (run, no leak, the same results), ``"leak_free"``
+            (run, no leak), ``"not_checked"`` (not run).
+    """
 
     id: str
     title: str
@@ -273,6 +284,22 @@ class Leak:
     """One leaked value: one root cause, however many tracers it keeps alive.
 
     Attributes:
+        id: 1, 2, ... in the order of the report.
+        verdict: ``"leak"`` is one to act on. ``"library_cache"`` and ``"exception"``: only a cache of a library's or a
+            stored exception keeps the value. ``"transient"``: it was gone when the run had ended.
+        count: how many tracers of one root cause this stands for.
+        mechanism: how it leaked, one of `MECHANISMS`.
+        tracer: the leaked value.
+        variable: the user's name for it, or None where that could not be determined.
+        trace_stack: the transforms around it, outermost first; the last one is the one whose trace it belongs to.
+        created: where it was made, or None where that could not be determined; likewise the next two.
+        stored: the line that put it where it outlived its transform.
+        escaped: the line of the call whose transform ended while it was alive.
+        holder: the root that keeps it, or None where only C code is known to.
+        chains: paths from the value to roots, the one that explains most first; each from the value outwards.
+        explanation: what happened, where, why, and how to mend it.
+        fixes: offered rewrites, and refused ones with their reason.
+        facts: what the rewriting starts from.
         earlier_run: whether its trace was born before the checked run, in a run that was not checked.
         created_as_argument: whether ``created`` is the ``def`` or ``lambda`` by which it entered its trace.
     """
@@ -298,7 +325,14 @@ class Leak:
 
 @dataclass(frozen=True)
 class Note:
-    """What is no leak and still surprises: ``impure_write``, ``unrolled_loop`` or ``baked_in_value``."""
+    """What is no leak and still surprises.
+
+    Attributes:
+        kind: ``"impure_write"``, ``"unrolled_loop"`` or ``"baked_in_value"``; `UNREAD_LINE` for a line not understood.
+        line: 1-based line of the checked text, or None.
+        text: one or two sentences.
+        fixes: as of a `Leak`.
+    """
 
     kind: str
     line: int | None
@@ -311,7 +345,15 @@ class ErrorInfo:
     """An exception of the user's code, as plain text.
 
     Attributes:
-        place: the user's line that raised it; ``line`` is its line, in whichever cell or file that is.
+        type: name of its class.
+        message: its text.
+        line: 1-based line that raised it, in whichever cell or file that is, or None.
+        column: 0-based column, or None.
+        kind: ``"unexpected_tracer"``, ``"concretization"``, ``"branch_mismatch"``, ``"not_tracer_related"``, ...
+        explanation: in the same four parts as a leak's, or None.
+        leak_id: the leak that it is a consequence of, or None.
+        fixes: as of a `Leak`.
+        place: the user's line that raised it.
     """
 
     type: str
@@ -327,9 +369,13 @@ class ErrorInfo:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was really done; ``unchecked`` says in sentences what could not be seen.
+    """What was really done.
 
     Attributes:
+        checking_leaks: whether the code ran under ``jax.checking_leaks()``.
+        retraced: whether functions that were compiled earlier were traced anew.
+        census: whether births of traces were counted.
+        unchecked: what could not be seen, in sentences.
         compiled: how many programs were compiled because functions were traced anew.
         compile_s: seconds of lowering and compiling them.
     """
@@ -373,7 +419,20 @@ class SourceText:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is known about one checked run."""
+    """Everything that is known about one checked run.
+
+    Attributes:
+        jax_version: version of JAX.
+        python_version: version of Python.
+        file: the file that was checked, or None for a cell.
+        checked: what was done, and what could not be seen.
+        leaks: all that was found, verdict ``leak`` first.
+        error: what the code raised, or None.
+        notes: what is no leak and still surprises.
+        elapsed: how long each part took.
+        source: the checked text, or None where there is none.
+        sources: the texts of all cells and files that the report speaks of.
+    """
 
     jax_version: str
     python_version: str

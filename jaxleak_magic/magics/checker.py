@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from IPython.core.displayhook import DisplayHook
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult, InteractiveShell
 from IPython.utils.capture import capture_output
@@ -24,7 +23,7 @@ from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.errors import LeakError
 from jaxleak_magic.exits import failure_of
-from jaxleak_magic.last_expression import split_last_expression
+from jaxleak_magic.last_expression import ends_with_semicolon, split_last_expression
 from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
 from jaxleak_magic.magics.engines import EngineReports
 from jaxleak_magic.magics.options import MAGIC, MagicOptions, parse_options
@@ -193,9 +192,8 @@ class CellChecker:
         name = self._shell.compile.cache(transformed, count, raw_code=padded)
         if outer:
             self.recorder.record_body(name, whole, outer, above - whole.index)
-        quiet = DisplayHook.semicolon_at_end_of_expression(transformed)
         value = self._run_checked(name, options, self._evaluation(transformed, name, self._shell.user_ns))
-        return None if quiet else value
+        return None if ends_with_semicolon(transformed) else value
 
     def run_expression(self, options: MagicOptions, expression: str, local_ns: dict[str, Any]) -> Any:
         """Evaluate the expression (or run the statement) of ``%leakcheck EXPR`` under the check, and give its value."""

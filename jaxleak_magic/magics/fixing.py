@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.diagnose.model import CellRef, Edit, Fix, Report, SourceText
 from jaxleak_magic.magics.checked_cell import read_checked_cell
+from jaxleak_magic.magics.front_end import takes_new_text
 from jaxleak_magic.magics.options import MAGIC
 from jaxleak_magic.own_errors import say
 from jaxleak_magic.show.fixes import offered_fixes
@@ -38,10 +39,12 @@ def insert_fix(shell: InteractiveShell, report: Report, line: str) -> None:
     print(_diff(fix))
     in_cells = [edit for edit in _edits(fix, report) if edit.file is None]
     _tell_of_files(fix)
-    if len(in_cells) > 1 and any(edit.source.lstrip().startswith("%%") for edit in in_cells):
-        # A cell magic works only on the first line of a cell: these cannot stand one below the other.
+    # A cell magic works only on the first line of a cell: several such cells cannot stand one below the other.
+    apart = len(in_cells) > 1 and any(edit.source.lstrip().startswith("%%") for edit in in_cells)
+    if apart or not takes_new_text(shell):
         for edit in in_cells:
-            print(f"\n# The whole new text of {_name(edit.cell)}:\n{edit.source}")
+            magic = _magic(report) if _is_checked_text(edit, report) else ""
+            print(f"\n# The whole new text of {_name(edit.cell)}:\n{magic}{edit.source}")
     elif in_cells:
         print(f"Fix {number}: the changed source of {_names(in_cells)} goes into a new cell below.")
         shell.set_next_input(_one_cell(in_cells, report), replace=False)
@@ -58,6 +61,8 @@ def replace_running_cell(shell: InteractiveShell, report: Report, number: int, r
     edits = _edits(fix, report)
     if cell is None or len(edits) != 1 or not _is_checked_text(edits[0], report):
         say(f"fix {number} changes more than this cell: run %leakfix {number} in another cell to get all of it")
+    elif not takes_new_text(shell):
+        say(f"this front end takes no new text for a cell: %leakfix {number} in another cell shows it whole")
     elif report.error is not None:
         say(f"front ends take no new text from a cell that raised: run %leakfix {number} in another cell")
     else:
@@ -107,14 +112,14 @@ def _name(cell: CellRef | None) -> str:
 
 def _one_cell(edits: list[Edit], report: Report) -> str:
     """The new source of all changed cells, one below the other, with the magic that the checked cell had on top."""
-    magic = next((_magic(edit, report) for edit in edits if _is_checked_text(edit, report)), "")
+    magic = next((_magic(report) for edit in edits if _is_checked_text(edit, report)), "")
     if len(edits) == 1:
         return magic + edits[0].source
     parts = [f"# {_name(edit.cell)}, with the fix\n{edit.source.rstrip()}\n" for edit in edits]
     return magic + "\n".join(parts)
 
 
-def _magic(edit: Edit, report: Report) -> str:
+def _magic(report: Report) -> str:
     magic = report.source.magic if report.source else ""
     words = " ".join(_without_fix(magic.split()))
     return f"{words}\n" if words.startswith(f"%%{MAGIC}") else ""

@@ -47,9 +47,14 @@ def make_parser() -> MagicArgumentParser:
     """The parser of the magic's options; the help and the docstring are made of it."""
     parser = MagicArgumentParser(f"%{MAGIC}", add_help=False)  # its formatter puts another % before it
     parser.allow_abbrev = False  # ``--fi 1`` would not be found again when the fix takes ``--fix 1`` out
-    parser.add_argument("-o", "--output", metavar="NAME", help="store the report under this name")
     parser.add_argument(
-        "--raise", dest="raise_leaks", action="store_true", help="raise LeakError after the report if there is a leak"
+        "-o", "--output", metavar="NAME", help="keep the report as NAME: NAME.leaks, NAME.graph, NAME.to_json(), ..."
+    )
+    parser.add_argument(
+        "--raise",
+        dest="raise_leaks",
+        action="store_true",
+        help='after the report, raise LeakError if there is a leak: "Run All", nbclient and papermill stop',
     )
     parser.add_argument("--text", action="store_true", help="show plain text only")
     parser.add_argument("-q", "--quiet", action="store_true", help="show nothing (for use with -o or --raise)")
@@ -61,18 +66,23 @@ def make_parser() -> MagicArgumentParser:
     parser.add_argument(
         "--fast",
         action="store_true",
-        help="only count what outlives the cell: JAX's own check is off, nothing is traced anew; costs next to nothing",
+        help="only count what outlives the cell: costs next to nothing, and is blind to functions compiled earlier",
     )
     parser.add_argument(
         "--locate",
         action="store_true",
-        help="where the line that stored a value cannot be determined, run the cell a second time and watch",
+        help="where the line that stored a value cannot be determined: run the cell a second time and watch",
     )
     parser.add_argument(
         "--no-notes", dest="notes", action="store_false", help="no notes on what is no leak and still surprises"
     )
     parser.add_argument("--last", action="store_true", help="line form: explain the last exception, run nothing")
-    parser.add_argument("--fix", type=int, metavar="N", help="replace this cell by its text after fix N of the report")
+    parser.add_argument(
+        "--fix",
+        type=int,
+        metavar="N",
+        help="replace this cell by its text after fix N of the report (Ctrl+Z takes it back)",
+    )
     parser.add_argument("-h", "--help", action="store_true", help="show this help and run nothing")
     return parser
 

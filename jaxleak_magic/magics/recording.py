@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from jaxleak_magic.diagnose.model import CellRef, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.magics.checked_cell import CheckedCell, blank_lines_above, read_checked_cell
+from jaxleak_magic.magics.front_end import front_end_id
 
 _TIMED_FILES = ("<timed exec>", "<timed eval>")
-"""File names that ``%%time`` compiles its cell under (IPython 8 and 9)."""
+"""File names that ``%%time`` compiles its cell under (IPython 7.34 to 9)."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,12 @@ class CellRecorder:
         """History drops trailing newlines, which the name is made of too: take the name that was compiled."""
         ends = [("\n" * n, "\n" * max(n, 1)) for n in range(10)]
         names = [self._file_name(raw + end, transformed + end_too, count) for end, end_too in ends]
-        return next((name for name in names if self._shell.compile.format_code_name(name)), names[0])
+        # IPython 7.34 has no format_code_name, and keeps what it compiled here.
+        compiled = getattr(self._shell.compile, "format_code_name", getattr(linecache, "_ipython_cache", {}).get)
+        return next((name for name in names if compiled(name)), names[0])
 
     def _transformed(self, raw: str) -> str:
-        """What IPython compiles, for versions whose event does not tell it (8.15)."""
+        """What IPython compiles, for versions whose event does not tell it (7.34, 8.15)."""
         try:
             return self._shell.transform_cell(raw)
         except Exception:  # Transformers of others may raise anything; IPython then compiles the raw text.
@@ -115,14 +119,6 @@ class CellRecorder:
 
     def _file_name(self, raw: str, transformed: str, count: int | None) -> str:
         return self._shell.compile.get_code_name(raw, transformed, count or 0)
-
-
-def front_end_id(shell: InteractiveShell) -> str | None:
-    """The id that the front end gave the running cell, or None: a terminal, or a run that nobody looks at."""
-    header: Any = getattr(shell, "parent_header", None)
-    metadata: Any = header.get("metadata") if isinstance(header, dict) else None
-    found: Any = metadata.get("cellId") if isinstance(metadata, dict) else None
-    return found if isinstance(found, str) else None
 
 
 def _source(raw: str, ref: CellRef) -> SourceText:

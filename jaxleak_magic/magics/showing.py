@@ -9,8 +9,8 @@ from uuid import uuid4
 from IPython.core.interactiveshell import InteractiveShell
 
 from jaxleak_magic.diagnose.model import Report
+from jaxleak_magic.magics.front_end import front_end_id
 from jaxleak_magic.magics.options import MAGIC, MagicOptions
-from jaxleak_magic.magics.recording import front_end_id
 from jaxleak_magic.own_errors import say_internal_error
 from jaxleak_magic.report import LeakReport
 from jaxleak_magic.show.bundle import ReportOutput

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
+
+import IPython
 
 from jaxleak_magic.diagnose.model import Checked, Report
 
@@ -47,3 +50,10 @@ class FakeRun:
     @property
     def running(self) -> bool:
         return "stop" not in self.calls
+
+
+def points_at(traceback: str, cell: int, line: int, function: str | None = None) -> bool:
+    """Whether a traceback of IPython names a line of a cell; that of 7.34 has an arrow and no words for it."""
+    if IPython.version_info >= (8,):
+        return f"Cell In[{cell}], line {line}" + (f", in {function}" if function else "") in traceback
+    return re.search(rf"-> {line} ", traceback) is not None and (function is None or f" in {function}" in traceback)

@@ -9,7 +9,7 @@ import IPython
 import pytest
 
 from jaxleak_magic.diagnose.model import CellRef, Report
-from tests.doors.fakes import empty_report
+from tests.doors.fakes import empty_report, points_at
 
 
 def run(shell, text, **kwargs):
@@ -49,7 +49,7 @@ def test_line_numbers_and_cell_number_of_an_error_are_the_users(shell, fake_run,
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     out = capsys.readouterr().out
     assert out.count("ZeroDivisionError: ") == 1
-    assert "Cell In[1], line 3" in out
+    assert points_at(out, 1, 3)
     assert "----> 3 1 / 0" in out
     assert fake_run.made[0].error is result.error_in_exec
     assert not fake_run.made[0].running
@@ -58,7 +58,7 @@ def test_line_numbers_and_cell_number_of_an_error_are_the_users(shell, fake_run,
 def test_functions_defined_in_the_cell_keep_the_right_lines(shell, fake_run, capsys):
     run(shell, "%%leakcheck -q\n\ndef fails():\n    raise KeyError('k')")
     run(shell, "fails()")
-    assert "Cell In[1], line 4, in fails()" in capsys.readouterr().out
+    assert points_at(capsys.readouterr().out, 1, 4, "fails()")
 
 
 def test_source_of_functions_defined_in_the_cell(shell, fake_run):
@@ -177,7 +177,7 @@ def test_error_inside_time_is_raised_once_with_the_right_line(shell, fake_run, c
     assert TIME_SWALLOWS or isinstance(result.error_in_exec, ZeroDivisionError)
     out = capsys.readouterr().out
     assert out.count("ZeroDivisionError: ") == 1
-    assert "Cell In[1], line 4" in out
+    assert points_at(out, 1, 4)
     assert "1 / 0" in out
 
 
@@ -232,7 +232,7 @@ def test_line_form_reports_in_the_line_of_its_cell(shell, fake_run, capsys):
     code = shell.user_ns["f"].__code__
     assert fake_run.made[0].checked_file == code.co_filename
     assert fake_run.made[0].sources.place(code.co_filename, code.co_firstlineno).line == 3
-    assert "Cell In[1], line 3" in capsys.readouterr().out
+    assert points_at(capsys.readouterr().out, 1, 3)
 
 
 def test_line_form_sees_local_variables(shell, fake_run):

@@ -116,6 +116,24 @@ def test_leakfix_shows_cells_that_cannot_stand_in_one(shell, fake_run, inserted,
     assert "mended = True\n" in out
 
 
+@pytest.fixture
+def colab(shell, monkeypatch):
+    """Cells as Colab sends them: it does not put text into cells when the kernel asks for it."""
+    monkeypatch.setattr(shell, "parent_header", {"metadata": {"colab": {"cell_id": "c"}}}, raising=False)
+
+
+def test_leakfix_shows_the_text_where_none_can_be_inserted(shell, fake_run, inserted, colab, capsys):
+    run(shell, fake_run, report_with(fix(edit())), "%%leakcheck -q --fix 9\nold = True\n", "%leakfix 1")
+    assert inserted == []
+    assert capsys.readouterr().out.endswith("# The whole new text of In [1]:\n%%leakcheck -q\nmended = True\n\n")
+
+
+def test_fix_says_where_no_text_can_be_replaced(shell, fake_run, inserted, colab, capsys):
+    run(shell, fake_run, report_with(fix(edit())), "%%leakcheck -q --fix 1\nold = True\n")
+    assert inserted == []
+    assert "%leakfix 1 in another cell shows it whole" in capsys.readouterr().err
+
+
 def test_leakfix_writes_no_file(shell, fake_run, inserted, tmp_path, capsys):
     module = tmp_path / "helpers.py"
     module.write_text("old = True\n")

@@ -94,7 +94,7 @@ def test_checked_cells_are_recorded_without_their_magic(shell, fake_run):
 
 
 def test_cells_that_ran_before_loading_are_known(bare_shell):
-    bare_shell.run_cell("\nx = 1\ndef f():\n    pass\n\n", store_history=True)
+    bare_shell.run_cell("\nx = 'this cell'\ndef f():\n    pass\n\n", store_history=True)
     bare_shell.run_cell("def g():\n    pass\n%load_ext jaxleak_magic", store_history=True)
     for name, line, count in (("f", 3, 1), ("g", 1, 2)):
         code = bare_shell.user_ns[name].__code__
