@@ -4,9 +4,10 @@
 
 Both are run by one IPython shell with the extension loaded. Each kind of cell is run in rounds, plain and watched by
 turns, each time after one cell that is not counted: switching the watch makes CPython look methods up anew. Times are
-CPU seconds of the thread that runs the cells and the watch, so that the machine's other work does not count; printed
-are lower quartiles of a cell, the ratio, and what the watch adds. Then many cells in a row: time of the first and the
-last tenth of them, and what each cell leaves in memory, without the watch and with it, each in a process of its own.
+CPU seconds of the thread that runs the cells and the watch. As a machine's speed drifts, what the watch adds is the
+median over the rounds of the difference between neighbours, of the best of three cells each. Then many cells in a row,
+without the watch and with it in two processes at the same time: time of the first and of the last tenth of the cells,
+and what each cell leaves in memory.
 """
 
 from __future__ import annotations
@@ -62,21 +63,23 @@ def seconds_of(shell: Any, cell: str) -> float:
 
 
 def compare(shell: Any, name: str, cell: str, rounds: int) -> None:
-    found: dict[bool, list[float]] = {False: [], True: []}
+    found: list[dict[bool, float]] = []
     collections = gc.get_stats()[2]["collections"]
-    for _ in range(rounds):
-        for watched in (False, True):
+    for number in range(rounds):
+        best: dict[bool, float] = {}
+        for watched in (False, True) if number % 2 else (True, False):
             shell.run_line_magic("leakwatch", "on" if watched else "off")
             seconds_of(shell, cell)
-            found[watched] += [seconds_of(shell, cell) for _ in range(2)]
+            best[watched] = min(seconds_of(shell, cell) for _ in range(3))
+        found.append(best)
     collections = gc.get_stats()[2]["collections"] - collections
-    plain, watched_s = (statistics.quantiles(found[how], n=4)[0] for how in (False, True))
-    added = (watched_s - plain) * 1e3
+    plain = statistics.median(pair[False] for pair in found)
+    added = statistics.median(pair[True] - pair[False] for pair in found) * 1e3
     allowed = plain * 0.02 * 1e3 + 1
     print(
-        f"{name:22} plain {plain * 1e3:9.3f} ms   watched {watched_s * 1e3:9.3f} ms   ratio {watched_s / plain:6.3f}   "
-        f"adds {added:+7.3f} ms of {allowed:6.3f} allowed   {'ok' if added <= allowed else 'OVER'}   "
-        f"({collections} full collections in {6 * rounds} cells)"
+        f"{name:22} plain {plain * 1e3:9.3f} ms   watched adds {added:+7.3f} ms of {allowed:6.3f} allowed   "
+        f"ratio {1 + added / plain / 1e3:6.3f}   {'ok' if added <= allowed else 'OVER'}   "
+        f"({collections} full collections in {8 * rounds} cells)"
     )
     shell.run_line_magic("leakwatch", "off")
 
@@ -114,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--objects", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--many", choices=("plain", "watched"))
     args = parser.parse_args()
     if args.many:
@@ -132,10 +135,10 @@ def main() -> None:
     for name in ("eager loop", "jitted training", "eager grad", "functions traced"):
         compare(shell, name, CELLS[name], max(args.rounds // 2, 2))
     print(f"{args.cells} cells in a row:")
-    for how in ("plain", "watched"):
-        command = [sys.executable, __file__, "--many", how, "--cells", str(args.cells)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        each = json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, __file__, "--cells", str(args.cells), "--many"]
+    runs = {how: subprocess.Popen([*command, how], stdout=subprocess.PIPE, text=True) for how in ("plain", "watched")}
+    for how, run in runs.items():
+        each = json.loads(run.communicate()[0].splitlines()[-1])
         print(
             f"  {how:8} first tenth {each['first_ms']:7.3f} ms a cell, last tenth {each['last_ms']:7.3f} ms; "
             f"{each['bytes_a_cell']:7.0f} bytes and {each['objects_a_cell']:5.2f} objects stay a cell"
