@@ -41,7 +41,9 @@ COLAB = ["ipython==7.34.*", "ipykernel==6.17.*", "ipywidgets==7.7.*"]  # the old
 def tests(session: nox.Session, jax: str) -> None:
     """All tests: on the oldest JAX and Colab's IPython, on 0.10.2 with the libraries around it, on the newest JAX."""
     needed = ["-e", ".[graph]", *nox.project.dependency_groups({"dependency-groups": GROUPS}, "test")]
-    if jax != "newest":
+    if jax == "newest":
+        needed += GROUPS["browser"]
+    else:
         needed += [f"jax=={jax}", f"jaxlib=={jax}"]
     if jax == "0.7.2":
         needed += COLAB

@@ -44,12 +44,13 @@ def find_chromium() -> str:
     Where there is none the test fails under CI, and else is skipped; both say how to get one.
     """
     found = os.environ.get("JAXLEAK_CHROMIUM") or next(filter(None, map(shutil.which, _CHROMIUMS)), None)
-    return found or _missing(
+    return found or missing(
         "no Chromium found: `apt-get install chromium` (Debian), or set JAXLEAK_CHROMIUM to its path"
     )
 
 
-def _missing(how: str) -> str:
+def missing(how: str) -> str:
+    """Fail under CI, and skip the test elsewhere; ``how`` says what is missing and how to get it."""
     if os.environ.get("CI"):
         pytest.fail(how)
     pytest.skip(how)
@@ -101,18 +102,19 @@ class Server:
     def address(self, front_end: str, name: str) -> str:
         """The address of one notebook in a front end, ``"lab"`` or ``"notebook"``."""
         if front_end == "notebook" and importlib.util.find_spec("notebook") is None:
-            _missing("Notebook 7 is not installed: `pip install notebook`")
+            missing("Notebook 7 is not installed: `pip install notebook`")
         return f"{self.url}/{'doc/tree' if front_end == 'lab' else 'notebooks'}/{name}"
 
 
 @contextlib.contextmanager
-def running_server(folder: Path, home: Path, python_path: list[Path]) -> Iterator[Server]:
+def running_server(folder: Path, home: Path, python_path: list[Path], *, together: bool = False) -> Iterator[Server]:
     """A Jupyter server on a free port of this machine, which serves JupyterLab and Notebook 7.
 
     Args:
         folder: where its notebooks are.
         home: a folder for settings, so that those of the user neither help nor harm.
         python_path: what its kernels can import.
+        together: all who have a notebook open work on one document, where jupyter-collaboration is installed.
     """
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -122,6 +124,7 @@ def running_server(folder: Path, home: Path, python_path: list[Path]) -> Iterato
     settings = {"headers": {"Content-Security-Policy": POLICY}}
     options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="]
     options += ["--ServerApp.disable_check_xsrf=True", "--allow-root", "--LabApp.news_url=", f"--notebook-dir={folder}"]
+    options += [f"--YDocExtension.disable_rtc={not together}"]
     options += [f"--ServerApp.tornado_settings={settings}"]
     (home / "labconfig").mkdir()
     quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
