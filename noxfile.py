@@ -42,7 +42,7 @@ def tests(session: nox.Session, jax: str) -> None:
     """All tests: on the oldest JAX and Colab's IPython, on 0.10.2 with the libraries around it, on the newest JAX."""
     needed = ["-e", ".[graph]", *nox.project.dependency_groups({"dependency-groups": GROUPS}, "test")]
     if jax == "newest":
-        needed += GROUPS["browser"]
+        needed += GROUPS["browser"] + GROUPS["docs"]
     else:
         needed += [f"jax=={jax}", f"jaxlib=={jax}"]
     if jax == "0.7.2":
@@ -51,8 +51,11 @@ def tests(session: nox.Session, jax: str) -> None:
         needed += GROUPS["libraries"]
     session.install(*needed)
     environment = {"JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": "0"}
+    environment["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # else the kernels of ipykernel 6.17 warn on stderr
     if jax == "0.10.2":
         environment["JAXLEAK_ALL_LIBRARIES"] = "1"  # a library that is missing here fails its tests
+    if jax == "newest":
+        environment["JAXLEAK_DOCS"] = "1"  # so do the tools for the documentation here
     pytest = ["python", "-m", "pytest", "-q"]
     if session.posargs:
         session.run(*pytest, *session.posargs, env=environment)

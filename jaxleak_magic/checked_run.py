@@ -99,8 +99,8 @@ class CheckedRun:
 
         check = LeakCheck(self.options.retrace, self.sources.filenames, census_only=self.options.fast)
         check.inside_function = self.inside_function
-        check.start()
         self._check = check
+        check.start()
         if self.watched:
             from jaxleak_magic.diagnose.locating import StoreWatcher
 

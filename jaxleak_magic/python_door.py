@@ -6,13 +6,14 @@ import contextlib
 import linecache
 import sys
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, MethodDescriptorType, TracebackType, WrapperDescriptorType
 from typing import Any
 
 from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
 from jaxleak_magic.exits import failure_of
+from jaxleak_magic.heap.objects import class_dict, function_part, is_a, mro
 from jaxleak_magic.own_errors import say_internal_error
 from jaxleak_magic.report import LeakReport
 
@@ -57,14 +58,14 @@ class checking(contextlib.AbstractContextManager[LeakReport, None]):
         if run is None:
             return
         run.stop()
-        if isinstance(error, _INTERRUPTS):
+        if is_a(error, *_INTERRUPTS):
             return
         try:
             self._report.fill(run.finish(failure_of(error)))
         except Exception as problem:  # a block that has not failed must not fail for us
             say_internal_error("there is no report for this block", problem)
             return
-        if error is not None and self._report.outcome == "leaks":
+        if error is not None and self._report.outcome == "leaks" and _takes_note(error):
             error.add_note(str(self._report))
 
 
@@ -85,8 +86,16 @@ def check(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> LeakRep
     with contextlib.ExitStack() as ending:
         ending.push(block.__exit__)
         value = function(*args, **kwargs)
-        run.namespace = {**run.namespace, f"{getattr(function, '__name__', 'function')}()": value}
+        name = function_part(function, "__name__") if type(function) is FunctionType else "function"
+        run.namespace = {**run.namespace, f"{name}()": value}
     return block._report
+
+
+def _takes_note(error: BaseException) -> bool:
+    """Whether adding a note to an exception runs only the interpreter's own code, and none of its class's."""
+    hooks = ("add_note", "__notes__", "__getattribute__", "__getattr__", "__setattr__")
+    found = (class_dict(cls).get(name) for cls in mro(type(error)) for name in hooks)
+    return all(hook is None or is_a(hook, WrapperDescriptorType, MethodDescriptorType) for hook in found)
 
 
 def _caller() -> FrameType:
@@ -99,15 +108,15 @@ def _caller() -> FrameType:
 
 def _is_plumbing(module: object) -> bool:
     """Whether a module stands between the user's code and the check: contextlib, and our own pytest plugin."""
-    return isinstance(module, str) and (module == "contextlib" or module.startswith(f"{__package__}."))
+    return type(module) is str and (module == "contextlib" or module.startswith(f"{__package__}."))
 
 
 def _run_for(frame: FrameType, options: CheckOptions, function: Any = None) -> CheckedRun:
     """A run of code in the given frame; nothing of the frame is kept but its module's namespace."""
     file = frame.f_code.co_filename
     book = _cells() or SourceBook()
-    code = getattr(function, "__code__", None)
-    for name in (file, getattr(code, "co_filename", file)):
+    code = function_part(function, "__code__") if type(function) is FunctionType else frame.f_code
+    for name in (file, code.co_filename):
         lines = linecache.getlines(name, frame.f_globals)
         if lines and book.get(name) is None:
             book.add(name, SourceText("".join(lines), file=name))

@@ -12,12 +12,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import CodeType, FrameType, FunctionType, GetSetDescriptorType, MethodType
 from typing import Any
 
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.detect.transforms import TransformFrame, is_built_on, transform_of
+
+_NAME = vars(type)["__name__"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,8 @@ def _function_of(frame: FrameType, path: str) -> tuple[CodeType | None, str | No
             found = object.__getattribute__(found, name)
         for function in _unwrapped(found):
             if type(function) is FunctionType:
-                return function.__code__, function.__name__, _is_replaced(function)
+                code, name = function.__code__, function.__name__
+                return code, name if type(name) is str else code.co_name, _is_replaced(function)
         return None, _name_of(found), False
     except AttributeError:
         return None, None, False
@@ -280,18 +283,24 @@ def _inner(function: Any) -> Any:
 
     if type(function) is MethodType:
         return function.__func__
-    if type(function) is functools.partial or functools.partial in type(function).__mro__:
+    if issubclass(type(function), functools.partial):
         return functools.partial.func.__get__(function)  # type: ignore[attr-defined]
     if type(function) in (tuple, list) and function:
         return next((each for each in function if type(each) is FunctionType), function[0])
-    try:
-        return object.__getattribute__(function, "__wrapped__")
-    except AttributeError:
-        pass
-    if type(function) is FunctionType or isinstance(function, type):
+    attributes = _attributes(function)
+    if "__wrapped__" in attributes:
+        return attributes["__wrapped__"]
+    if type(function) is FunctionType or issubclass(type(function), type):
         return None
     call = _class_attribute(type(function), "__call__")
     return call if type(call) is FunctionType else None
+
+
+def _attributes(obj: Any) -> dict[str, Any]:
+    """The ``__dict__`` of an object by the interpreter's own descriptor; a class of the user's may have another one."""
+    descriptor = _class_attribute(type(obj), "__dict__")
+    found = descriptor.__get__(obj) if type(descriptor) is GetSetDescriptorType else None
+    return found if type(found) is dict else {}
 
 
 def _class_attribute(cls: type, name: str) -> Any:
@@ -302,4 +311,4 @@ def _class_attribute(cls: type, name: str) -> Any:
 
 
 def _name_of(value: Any) -> str | None:
-    return None if value is None else type(value).__name__
+    return None if value is None else _NAME.__get__(type(value))

@@ -13,6 +13,7 @@ from jaxleak_magic.detect.census import Census
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.detect.compilations import Compilations
 from jaxleak_magic.detect.retrace import retracing
+from jaxleak_magic.uninterrupted import uninterrupted
 
 _running = threading.Lock()
 
@@ -55,9 +56,9 @@ class LeakCheck:
         """Put all hooks in. Raises RuntimeError where another check is running in this process."""
         import jax
 
-        if not _running.acquire(blocking=False):
-            raise RuntimeError("another leak check is running in this process: one cannot stand inside another")
-        with ExitStack() as undo:
+        with uninterrupted(), ExitStack() as undo:
+            if not _running.acquire(blocking=False):
+                raise RuntimeError("another leak check is running in this process: one cannot stand inside another")
             undo.callback(_running.release)
             self.census.start(lines=not self._census_only)
             undo.callback(self.census.stop)
@@ -74,7 +75,8 @@ class LeakCheck:
 
     def stop(self) -> None:
         """Take all hooks out. Safe to call twice."""
-        self._undo.close()
+        with uninterrupted():
+            self._undo.close()
 
     def _collect_instead_of_raising(self, undo: ExitStack) -> None:
         """Let JAX go on at a leak: note the trace, return no tracers, skip its search (slow; IndexError on 0.10.2)."""

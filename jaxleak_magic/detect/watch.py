@@ -17,6 +17,7 @@ from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.census import Birth, Census
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.detect.run import LeakCheck, check_is_running
+from jaxleak_magic.uninterrupted import uninterrupted
 
 FREE_S = 0.0003
 """Seconds that describing births may take in any cell."""
@@ -44,7 +45,8 @@ class LeakWatch:
         """Put the hook in; False where births cannot be seen on this JAX. Raises RuntimeError inside a check."""
         if check_is_running():
             raise RuntimeError("a leak check is running: its end would take the watch's hook out")
-        self._census.start(lines=False)
+        with uninterrupted():
+            self._census.start(lines=False)
         return self._census.available
 
     def uninstall(self) -> None:
@@ -52,7 +54,8 @@ class LeakWatch:
         if check_is_running():
             raise RuntimeError("a leak check is running: its end would put the watch's hook back")
         self.forget()
-        self._census.stop()
+        with uninterrupted():
+            self._census.stop()
 
     def begin(self) -> None:
         """A cell begins."""

@@ -57,6 +57,7 @@ from jaxleak_magic.diagnose.trace_stack import (
 )
 from jaxleak_magic.diagnose.tracer_info import tracer_info
 from jaxleak_magic.heap import Path, Step
+from jaxleak_magic.heap.objects import class_name
 
 _DIFFERENTIATING = ("JVPTrace", "LinearizeTrace", "JaxprTrace")
 
@@ -438,7 +439,7 @@ def _holder(path: Path, check: LeakCheck) -> Holder | None:
 
 def _captured_value(name: str, value: object | None) -> CapturedValue:
     if _jax.trace_of(value) is None:
-        return CapturedValue(name, "unknown" if value is None else type(value).__name__)
+        return CapturedValue(name, "unknown" if value is None else class_name(type(value)))
     return CapturedValue(name, "tracer", tracer_info(value).dtype)
 
 

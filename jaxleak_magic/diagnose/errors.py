@@ -10,6 +10,7 @@ from jaxleak_magic.diagnose.disagreement import disagreement
 from jaxleak_magic.diagnose.explanation import DOCS_OF_ERRORS, at_place
 from jaxleak_magic.diagnose.model import ErrorInfo, Explanation, Leak
 from jaxleak_magic.diagnose.trace_stack import Places
+from jaxleak_magic.heap.objects import class_name, is_a, is_one_of
 
 _CONCRETIZATION = {
     "ConcretizationTypeError",
@@ -19,13 +20,15 @@ _CONCRETIZATION = {
     "NonConcreteBooleanIndexError",
 }
 _DEPENDS = re.compile(r"depends on the values? of the arguments? (?P<names>[\w.\[\]', ]+?)(?:\.(?:\s|$)|$|\n)")
+_PLAIN = (str, int, float, bool, type(None))
+_SYNTAX = vars(SyntaxError)
 _MESSAGE_LIMIT = 4_000
 """Characters kept of an error's message: JAX's own texts end well before."""
 
 
 def error_kind(error: BaseException) -> str:
     """The kind of an error (contract: ``error.kind``), from its class name and JAX's own words."""
-    return kind_from_words(type(error).__name__, message_of(error), is_type_error=isinstance(error, TypeError))
+    return kind_from_words(class_name(type(error)), message_of(error), is_type_error=is_a(error, TypeError))
 
 
 def kind_from_words(name: str, text: str, *, is_type_error: bool) -> str:
@@ -73,20 +76,20 @@ def details(kind: str, message: str) -> str:
 def message_of(error: BaseException) -> str:
     """The error's message from its arguments: ``__str__`` may be the user's own and is not run."""
     arguments = BaseException.args.__get__(error)  # type: ignore[attr-defined]
-    texts = [a if type(a) is str else f"<{type(a).__name__}>" for a in arguments]
-    if isinstance(error, SyntaxError) and texts:
+    texts = [a if type(a) is str else f"<{class_name(type(a))}>" for a in arguments]
+    if is_a(error, SyntaxError) and texts:
         texts = texts[:1]
-    if isinstance(error, OSError | SystemExit) or not texts:
-        texts = [
-            str(a) if type(a) in (str, int, float, bool, type(None)) else f"<{type(a).__name__}>" for a in arguments
-        ]
+    if is_a(error, OSError, SystemExit) or not texts:
+        texts = [str(a) if is_one_of(type(a), *_PLAIN) else f"<{class_name(type(a))}>" for a in arguments]
     return ", ".join(texts)[:_MESSAGE_LIMIT]
 
 
 def user_point(error: BaseException, places: Places) -> tuple[str, int] | None:
     """(file name, raw line) of the innermost frame of the traceback that is the user's, or None."""
-    if isinstance(error, SyntaxError) and type(error.filename) is str and type(error.lineno) is int:
-        return error.filename, error.lineno
+    if is_a(error, SyntaxError):
+        file, line = (_SYNTAX[name].__get__(error) for name in ("filename", "lineno"))
+        if type(file) is str and type(line) is int:
+            return file, line
     found: tuple[str, int] | None = None
     traceback: TracebackType | None = BaseException.__traceback__.__get__(error)  # type: ignore[attr-defined]
     while traceback is not None:
@@ -108,11 +111,12 @@ def describe_error(error: BaseException, places: Places, cause: Leak | None) -> 
     point = user_point(error, places)
     kind = error_kind(error)
     place = None if point is None else places.of_line(*point, None, None)
-    column = error.offset - 1 if isinstance(error, SyntaxError) and type(error.offset) is int and error.offset else None
+    offset = _SYNTAX["offset"].__get__(error) if is_a(error, SyntaxError) else None
+    column = offset - 1 if type(offset) is int and offset else None
     where = "The line could not be determined." if place is None else f"It was raised {at_place(place)}."
     where += details(kind, message_of(error))
     return ErrorInfo(
-        type(error).__name__,
+        class_name(type(error)),
         message_of(error),
         None if place is None else place.line,
         column,

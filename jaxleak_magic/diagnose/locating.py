@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
+from jaxleak_magic.heap.objects import instance_dict
+
 _MISSING = object()
 _MOST = 10_000
 """Entries of a container that are looked at after each line."""
@@ -98,16 +100,13 @@ def watch_key(access: str) -> str:
 def _parsed(access: str) -> ast.expr | None:
     try:
         return ast.parse(access, mode="eval").body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
 def _attribute(holder: object, name: str) -> object:
-    try:
-        attributes = object.__getattribute__(holder, "__dict__")
-    except (AttributeError, TypeError):
-        return _MISSING
-    return dict.get(attributes, name, _MISSING) if type(attributes) is dict else _MISSING
+    attributes = instance_dict(holder)
+    return _MISSING if attributes is None else dict.get(attributes, name, _MISSING)
 
 
 def _item(holder: object, key: object) -> object:

@@ -10,7 +10,7 @@ from typing import Any
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.diagnose.model import NameFact
 from jaxleak_magic.diagnose.referrers import owner_of_module
-from jaxleak_magic.heap.objects import class_module, derives, module_dict, type_name
+from jaxleak_magic.heap.objects import class_module, derives, is_module, module_dict, type_name
 
 _PUBLIC = ("jax", "jax.lax", "jax.tree_util", "jax.numpy", "jax.experimental.ode", "functools")
 """Modules whose public names users import one by one; an object is known there by identity."""
@@ -53,7 +53,7 @@ def library_objects(namespace: Mapping[str, Any], owners: CodeOwners) -> tuple[N
 
 
 def _full_name(value: object, public: Mapping[int, str], owners: CodeOwners) -> str | None:
-    if ModuleType in type(value).__mro__:
+    if is_module(value):
         full_name = module_dict(value).get("__name__")
         return full_name if type(full_name) is str else None
     if id(value) in public:

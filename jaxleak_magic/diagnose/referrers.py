@@ -12,11 +12,15 @@ from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.diagnose.model import Link, Owner
 from jaxleak_magic.diagnose.trace_stack import Places
 from jaxleak_magic.heap import Path, Root, Step
-from jaxleak_magic.heap.objects import module_dict
+from jaxleak_magic.heap.objects import is_module, module_dict
 
 _IPYTHON = ("IPython", "ipykernel", "traitlets", "jupyter_client", "comm")
 _JAX = ("jax", "jaxlib", "jaxlib_extension")
 _HISTORY_NAME = re.compile(r"_{1,3}|_\d+")
+_SHOWN_AT_AN_END = 20
+_LONGEST_ACCESS = 2_000
+"""Characters of an expression that reaches a holder; Python itself cannot parse one that is nested much deeper."""
+
 _RANK = {"user": 1, "library": 5, "ipython": 5, "jax": 6, "python": 7}
 
 
@@ -62,7 +66,7 @@ def namespace_and_module_roots(
     roots += [Root(value, name, "history", 3) for name, value in extra.items()]
     seen = {id(namespace)}
     for name, module in list(sys.modules.items()):
-        if ModuleType not in type(module).__mro__:
+        if not is_module(module):
             continue  # anything can be put into sys.modules
         content = module_dict(module)
         if id(content) in seen:
@@ -131,8 +135,13 @@ def owner_by_file_or_module(owners: CodeOwners) -> Callable[[str | None, str | N
 
 
 def links_of(path: Path, places: Places) -> tuple[Link, ...]:
-    """A path's steps as links, from the tracer up to the root."""
-    return tuple(_link(step, places) for step in path.steps)
+    """A path's steps as links, from the tracer up to the root; of a very long path the middle is only counted."""
+    left_out = len(path.steps) - 2 * _SHOWN_AT_AN_END
+    if left_out <= 1:
+        return tuple(_link(step, places) for step in path.steps)
+    first, last = path.steps[:_SHOWN_AT_AN_END], path.steps[-_SHOWN_AT_AN_END:]
+    gap = Link("other", f"{left_out} further steps", "", "python", holder="…")
+    return (*(_link(step, places) for step in first), gap, *(_link(step, places) for step in last))
 
 
 def _link(step: Step, places: Places) -> Link:
@@ -191,7 +200,8 @@ def access_expression(path: Path) -> str | None:
             parts.append(step.name or "")
         else:
             break
-    return "".join(parts) or None
+    access = "".join(parts)
+    return access if 0 < len(access) <= _LONGEST_ACCESS else None
 
 
 def function_name(step: Step) -> str:

@@ -27,6 +27,7 @@ from jaxleak_magic.diagnose.storage import bare
 from jaxleak_magic.diagnose.syntax import FunctionNode, first_line
 from jaxleak_magic.diagnose.trace_stack import Places, created_place, file_of
 from jaxleak_magic.heap import Path, Root, Step, captured_beside, find_holders, frame_locals
+from jaxleak_magic.heap.objects import class_module, class_name, instance_dict
 from jaxleak_magic.heap.paths import LIBRARY, USER_FRAME
 
 
@@ -147,15 +148,12 @@ def running_rule(error: BaseException, check: LeakCheck, places: Places) -> Plac
 
 def _attribute_that_is(holder: object, value: object) -> Step | None:
     """The attribute of an object of a user's class that is ``value``, read without running the class's code."""
-    try:
-        attributes = object.__getattribute__(holder, "__dict__")
-    except AttributeError:
-        return None
-    if type(attributes) is not dict:
+    attributes = instance_dict(holder)
+    if attributes is None:
         return None
     name = next((name for name, each in list(attributes.items()) if each is value and type(name) is str), None)
     cls = type(holder)
-    return None if name is None else Step("attribute", name, cls.__name__, cls.__module__, cls.__name__)
+    return None if name is None else Step("attribute", name, class_name(cls), class_module(cls) or "", class_name(cls))
 
 
 def _only_capturing_function(dead: object, trace: object, check: LeakCheck, places: Places) -> Found | None:

@@ -34,6 +34,11 @@ def derives(kind: type, *bases: type) -> bool:
     return False
 
 
+def is_a(obj: object, *classes: type) -> bool:
+    """``isinstance`` by the type alone: for an object of another type that asks its ``__class__``."""
+    return issubclass(type(obj), classes)
+
+
 def is_class(obj: object) -> bool:
     """Whether ``obj`` is a class, without asking its ``__class__``."""
     return issubclass(type(obj), type)

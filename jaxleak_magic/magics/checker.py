@@ -23,6 +23,7 @@ from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import Report
 from jaxleak_magic.errors import LeakError
 from jaxleak_magic.exits import failure_of
+from jaxleak_magic.heap.objects import is_a
 from jaxleak_magic.last_expression import ends_with_semicolon, split_last_expression
 from jaxleak_magic.magics.checked_cell import CheckedCell, find_magic_line, read_checked_cell
 from jaxleak_magic.magics.engines import EngineReports
@@ -298,7 +299,7 @@ class CellChecker:
         self, run: CheckedRun, options: MagicOptions, error: BaseException | None, raw_cell: str | None
     ) -> BaseException | None:
         """End a check, show its report, and give the exception with which the cell is to fail, if any."""
-        if isinstance(error, _INTERRUPTS):
+        if is_a(error, *_INTERRUPTS):
             run.stop()
             self._end_status()
             forget_output(self._shell, options)
@@ -329,7 +330,7 @@ class CellChecker:
             return
         error = asyncio.CancelledError() if result is None else result.error_before_exec or result.error_in_exec
         try:
-            report = None if isinstance(error, _INTERRUPTS) else self.watch.end(running.file, failure_of(error))
+            report = None if is_a(error, *_INTERRUPTS) else self.watch.end(running.file, failure_of(error))
         except KeyboardInterrupt:
             say("the search for leaks was interrupted: no report")
         except Exception as problem:

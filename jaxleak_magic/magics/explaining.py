@@ -15,6 +15,7 @@ from jaxleak_magic.diagnose.errors import message_of
 from jaxleak_magic.diagnose.messages import explain_text
 from jaxleak_magic.diagnose.model import Report, SourceText
 from jaxleak_magic.diagnose.sources import SourceBook
+from jaxleak_magic.heap.objects import class_name, is_a
 
 EXPLAIN = "leakexplain"
 
@@ -29,8 +30,8 @@ def explain_last(book: SourceBook, namespace: Mapping[str, Any]) -> Report:
 
     A traced value that its frames still hold is searched for in the heap; else its text is explained.
     """
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if not isinstance(error, BaseException):
+    error: Any = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if not is_a(error, BaseException):
         raise UsageError("%leakcheck --last: no exception was raised yet in this session")
     if "jax" in sys.modules:
         run = CheckedRun(book, namespace, extra_roots={"Out": namespace.get("Out")})
@@ -57,7 +58,7 @@ def _as_text(error: BaseException) -> str:
         code = traceback.tb_frame.f_code
         lines.append(f'  File "{code.co_filename}", line {traceback.tb_lineno}, in {code.co_name}')
         traceback = traceback.tb_next
-    return "\n".join([*lines, f"{type(error).__name__}: {message_of(error)}"])
+    return "\n".join([*lines, f"{class_name(type(error))}: {message_of(error)}"])
 
 
 def _cells(book: SourceBook) -> list[SourceText]:

@@ -148,5 +148,5 @@ def store_output(shell: InteractiveShell, report: Report, options: MagicOptions)
 
 def forget_output(shell: InteractiveShell, options: MagicOptions) -> None:
     """Where there is no report, let no earlier one stand under the name of ``-o``."""
-    if options.output and isinstance(shell.user_ns.get(options.output), LeakReport):
+    if options.output and type(shell.user_ns.get(options.output)) is LeakReport:
         del shell.user_ns[options.output]

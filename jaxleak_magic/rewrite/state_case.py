@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from jaxleak_magic.diagnose.model import Place, SourceText
-from jaxleak_magic.rewrite.call_paths import CallPaths
 from jaxleak_magic.rewrite.case import Case
 from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.lift import Draft
@@ -16,10 +15,9 @@ from jaxleak_magic.rewrite.refusing import Refused, listed
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_seeds import seeds_for
 from jaxleak_magic.rewrite.state_threading import StateThreading
-from jaxleak_magic.rewrite.state_units import StateUnits
 from jaxleak_magic.rewrite.state_writes import Values, Write, sets_flag, write_at, writes_in
 from jaxleak_magic.rewrite.states import State, accesses, starts_as_number, state_at
-from jaxleak_magic.rewrite.texts import Text, Unreadable
+from jaxleak_magic.rewrite.texts import Text
 
 
 @dataclass(frozen=True)
@@ -134,40 +132,7 @@ def threaded(case: Case) -> Threaded | None:
     write = write_of(case)
     if write is None:
         return None
-    this = (write, known_tracers(case), stores_tracer(case, write))
-    others = [(other, frozenset[str](), False) for other in _other_writes(case.program, write)]
-    if others:
-        # One leak mended and another left would keep the same traces alive: all of the cell at once, where possible.
-        try:
-            return thread(case.program, [this, *others])
-        except (Refused, Unreadable):
-            pass
-    return thread(case.program, [this])
-
-
-def _other_writes(program: Program, write: Write) -> list[Write]:
-    """The first write of a traced value in each other function of the same text that runs under a transform."""
-    found: list[Write] = []
-    paths = CallPaths(program)
-    units = StateUnits(program, ())
-    text = program.text_of[write.function]
-    for function in program.functions():
-        if function is write.function or program.text_of[function] is not text:
-            continue
-        for other in writes_in(program, function):
-            if (
-                other.value is None
-                or is_memo(program, other)
-                or not Values(program, function).may_be_traced(other.value)
-            ):
-                continue
-            try:
-                if paths.of(function) and units.is_traced(function):
-                    found.append(other)
-            except Refused:
-                pass
-            break
-    return found
+    return thread(case.program, [(write, known_tracers(case), stores_tracer(case, write))])
 
 
 def _goes_on(program: Program, write: Write) -> bool:

@@ -201,6 +201,8 @@ def emit_source(threading: StateThreading, unit: Unit, state: Carried) -> None:
         return
     reads = _reads_after(threading, unit, state)
     if reads:
+        if not all(_makes_equals(program, each) for each in ast.walk(statement) if isinstance(each, ast.Call)):
+            raise _made_twice(threading, reads[0], statement)
         target = statement.targets[0]  # type: ignore[attr-defined]
         outside = state_at(program, target, unit.function)
         assert outside is not None
@@ -252,6 +254,20 @@ def _read_too(threading: StateThreading, state: Carried, node: ast.expr) -> Refu
     return Refused(
         f"`{short_text(threading.program, node)}` is read on line {node.lineno} in the same function that stores a "
         "value in it. Use a local variable there, return it, and store it where the function is called."
+    )
+
+
+def _makes_equals(program: Program, call: ast.Call) -> bool:
+    """Whether a call that is made twice gives objects that nobody can tell apart: neither has a state of its own."""
+    name = program.qualified(call.func) or ""
+    return name in ("functools.partial", "jax.tree_util.Partial", "builtins.tuple") or name.startswith("jax.numpy.")
+
+
+def _made_twice(threading: StateThreading, node: ast.expr, statement: ast.stmt) -> Refused:
+    return Refused(
+        f"`{short_text(threading.program, node)}` is used on line {node.lineno} after it is stored on line "
+        f"{statement.lineno}. Outside the function its value would be made anew, without what happened to it in "
+        "between. Return it from the function, and store it where the function is called."
     )
 
 

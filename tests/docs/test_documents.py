@@ -133,7 +133,7 @@ def test_samples_of_pytest_run(tmp_path):
 
 
 def test_workflow_is_yaml_and_its_commands_exist():
-    import yaml
+    yaml = pytest.importorskip("yaml")  # comes with what the documentation is built with
 
     from jaxleak_magic.cli import make_parser
 
@@ -168,6 +168,8 @@ class _Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The built documentation."""
+    if importlib.util.find_spec("mkdocs") is None and not os.environ.get("JAXLEAK_DOCS"):
+        pytest.skip("mkdocs is not installed here; the session on the newest JAX has it")
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

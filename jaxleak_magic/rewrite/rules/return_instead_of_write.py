@@ -279,6 +279,64 @@ result = pump(4.0)
         stored_line=9,
         variable="flow",
     ),
+    Example(
+        "an object that goes on changing after it is stored",
+        _IMPORTS
+        + """\
+table = {}
+
+def steps(x):
+    while True:
+        x = x + 1
+        yield x
+
+@jax.jit
+def first(x):
+    table["steps"] = steps(x)
+    return next(table["steps"])
+
+first(1.0)
+""",
+        stored_line=13,
+        variable="x",
+        refusal="made anew, without what happened to it in",
+    ),
+    Example(
+        "a function that did not run is left as it is",
+        _IMPORTS
+        + """\
+notes = {}
+
+@jax.jit
+def other(x):
+    notes["other"] = x + 1
+    return x
+
+@jax.jit
+def double(x):
+    notes["double"] = x
+    return 2 * x
+
+result = double(1.0)
+""",
+        _IMPORTS
+        + """\
+notes = {}
+
+@jax.jit
+def other(x):
+    notes["other"] = x + 1
+    return x
+
+@jax.jit
+def double(x):
+    return 2 * x, x
+
+result, notes["double"] = double(1.0)
+""",
+        stored_line=13,
+        variable="x",
+    ),
 )
 
 RULE = Rule("return_instead_of_write", propose, title_of, EXAMPLES)
