@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 _TRACE_MODULES = (
@@ -105,6 +105,11 @@ def trace_of(tracer: object) -> object | None:
         return object.__getattribute__(tracer, "_trace")
     except AttributeError:
         return None
+
+
+def tells_traces() -> bool:
+    """Whether tracers have the slot that `trace_of` reads."""
+    return isinstance(vars(importlib.import_module("jax.core").Tracer).get("_trace"), MemberDescriptorType)
 
 
 def parent_of(trace: object) -> object | None:

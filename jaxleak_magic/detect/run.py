@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -13,6 +15,7 @@ from jaxleak_magic.detect.census import Census
 from jaxleak_magic.detect.code_owner import CodeOwners
 from jaxleak_magic.detect.compilations import Compilations
 from jaxleak_magic.detect.retrace import retracing
+from jaxleak_magic.detect.sweep import live_tracers
 from jaxleak_magic.uninterrupted import uninterrupted
 
 _running = threading.Lock()
@@ -41,6 +44,8 @@ class LeakCheck:
         self.compilations = Compilations()
         self.inside_function = False
         """Whether what runs is a part of a running function of the user's, whose variables outlive it."""
+        self._alive_before: dict[int, weakref.ref[Any] | None] | None = None
+        """Tracers that were alive before the run, by identity; only where traces do not tell which are of this run."""
         self._retrace = retrace and not census_only
         self._census_only = census_only
         self._undo = ExitStack()
@@ -62,6 +67,8 @@ class LeakCheck:
             undo.callback(_running.release)
             self.census.start(lines=not self._census_only)
             undo.callback(self.census.stop)
+            if not (self.census.available and _jax.tells_traces()):
+                self._alive_before = {id(tracer): _weak(tracer) for tracer in live_tracers()}
             self._keep_whole_tracebacks(undo)
             if self._retrace:
                 self.retraced = undo.enter_context(retracing())
@@ -77,6 +84,18 @@ class LeakCheck:
         """Take all hooks out. Safe to call twice."""
         with uninterrupted():
             self._undo.close()
+
+    def tracers_left(self) -> list[object]:
+        """The tracers of this run that are alive now, after a collection."""
+        before = self._alive_before
+        if before is None:
+            if not self.census.alive():
+                return []
+            gc.collect()
+            traces = [trace for birth in self.census.alive() if (trace := birth.ref()) is not None]
+            return live_tracers(traces) if traces else []
+        gc.collect()
+        return [t for t in live_tracers() if id(t) not in before or not _is(before[id(t)], t)]
 
     def _collect_instead_of_raising(self, undo: ExitStack) -> None:
         """Let JAX go on at a leak: note the trace, return no tracers, skip its search (slow; IndexError on 0.10.2)."""
@@ -106,3 +125,15 @@ class LeakCheck:
         if before in ("auto", "quiet_remove_frames", "remove_frames"):
             jax.config.update("jax_traceback_filtering", "tracebackhide")
             undo.callback(jax.config.update, "jax_traceback_filtering", before)
+
+
+def _weak(tracer: object) -> weakref.ref[Any] | None:
+    try:
+        return weakref.ref(tracer)
+    except TypeError:  # tracers of JAX 0.7.2
+        return None
+
+
+def _is(ref: weakref.ref[Any] | None, tracer: object) -> bool:
+    """Whether a tracer is the one that was noted; of one that takes no weak reference only its identity is known."""
+    return ref is None or ref() is tracer

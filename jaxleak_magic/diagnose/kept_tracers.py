@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
@@ -11,7 +10,6 @@ from typing import Any
 from jaxleak_magic.detect import _jax
 from jaxleak_magic.detect.census import CodePoint
 from jaxleak_magic.detect.run import LeakCheck
-from jaxleak_magic.detect.sweep import live_tracers
 from jaxleak_magic.diagnose.model import Place, Verdict
 from jaxleak_magic.diagnose.referrers import (
     namespace_and_module_roots,
@@ -48,12 +46,7 @@ def kept_tracers(
     check: LeakCheck, namespace: Mapping[str, Any], extra_roots: Mapping[str, Any], error: BaseException | None
 ) -> list[Found]:
     """Tracers of this run that something keeps, each with its best paths; carried ones are left out."""
-    census = check.census
-    if not census.alive():
-        return []
-    gc.collect()
-    traces = [trace for birth in census.alive() if (trace := birth.ref()) is not None]
-    tracers = live_tracers(traces) if traces else []
+    tracers = check.tracers_left()
     if not tracers:
         return []
     found, rest = _holders_of(tracers, check, namespace, extra_roots)
@@ -66,13 +59,14 @@ def kept_tracers(
             if complete:
                 found.append(Found(tracer, _jax.trace_of(tracer), complete, "exception"))
         del roots
-    del tracers, traces, rest
+    del tracers, rest
     return found
 
 
 def is_of_earlier_run(trace: object, check: LeakCheck) -> bool:
     """Whether a trace was born before the checked run; False where births cannot be seen on this JAX."""
-    return check.census.birth_of(trace) is None and (check.census.available or not check.ran)
+    known = trace is not None and check.census.available
+    return check.census.birth_of(trace) is None and (known or not check.ran)
 
 
 def kept_by_user(
