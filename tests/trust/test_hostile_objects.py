@@ -79,8 +79,18 @@ def disarmed():
     disarm()
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__.replace("_", " "))
-@pytest.mark.parametrize("name", KINDS)
+def _id(value):
+    return value if type(value) is str else value.__name__.replace("_", " ")
+
+
+# As holder, and by turns in the other places; the rest of the product is for the night.
+DAILY = [(name, place) for n, name in enumerate(KINDS) for place in (as_holder, PLACES[1 + n % (len(PLACES) - 1)])]
+NIGHTLY = [(name, place) for name in KINDS for place in PLACES if (name, place) not in DAILY]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [*DAILY, *(pytest.param(*each, marks=pytest.mark.nightly) for each in NIGHTLY)], ids=_id
+)
 def test_nothing_of_it_is_called_and_the_report_is_whole(name, place):
     NAMESPACE.clear()
     report, forms, touched, raised = checked(KINDS[name], place)
