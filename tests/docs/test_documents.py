@@ -132,6 +132,14 @@ def test_samples_of_pytest_run(tmp_path):
     assert run.returncode == 0 and "1 passed, 1 xfailed" in run.stdout, run.stdout + run.stderr
 
 
+def test_nightly_workflow_is_yaml_and_its_tests_exist():
+    yaml = pytest.importorskip("yaml")
+    (workflow,) = fences(REPOSITORY / "docs" / "contributing.md", "yaml")
+    steps = yaml.safe_load(workflow)["jobs"]["contracts"]["steps"]
+    tests = next(step["run"].split()[1:] for step in steps if step.get("run", "").startswith("pytest"))
+    assert tests and all((REPOSITORY / path).exists() for path in tests)
+
+
 def test_workflow_is_yaml_and_its_commands_exist():
     yaml = pytest.importorskip("yaml")  # comes with what the documentation is built with
 
