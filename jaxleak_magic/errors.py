@@ -15,6 +15,8 @@ class LeakError(Exception):
         report: the same.
     """
 
+    __module__ = "jaxleak_magic"  # where users import it from: tracebacks name it so
+
     def __init__(self, report: Report | None = None) -> None:
         super().__init__(report)
         self.report = report
