@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import sys
 from collections.abc import Callable
 from types import FrameType, FunctionType, MethodDescriptorType, TracebackType, WrapperDescriptorType
@@ -11,7 +10,7 @@ from typing import Any
 
 from jaxleak_magic.checked_run import CheckedRun, CheckOptions
 from jaxleak_magic.diagnose.model import SourceText
-from jaxleak_magic.diagnose.sources import SourceBook
+from jaxleak_magic.diagnose.sources import SourceBook, lines_of_file
 from jaxleak_magic.exits import failure_of
 from jaxleak_magic.heap.objects import class_dict, function_part, is_a, mro
 from jaxleak_magic.own_errors import say_internal_error
@@ -117,7 +116,7 @@ def _run_for(frame: FrameType, options: CheckOptions, function: Any = None) -> C
     book = _cells() or SourceBook()
     code = function_part(function, "__code__") if type(function) is FunctionType else frame.f_code
     for name in (file, code.co_filename):
-        lines = linecache.getlines(name, frame.f_globals)
+        lines = lines_of_file(name, frame.f_globals)
         if lines and book.get(name) is None:
             book.add(name, SourceText("".join(lines), file=name))
     inside = frame.f_code.co_name != "<module>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from dataclasses import dataclass
+from typing import Any
 
 from jaxleak_magic.diagnose.model import Place, SourceText
 
@@ -12,6 +13,14 @@ from jaxleak_magic.diagnose.model import Place, SourceText
 class _Entry:
     source: SourceText
     line_offset: int
+
+
+def lines_of_file(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
+    """The lines that ``linecache`` has of a file, with their ends; none where the name cannot be that of a file."""
+    try:
+        return linecache.getlines(filename, module_globals)
+    except (ValueError, OSError):  # a surrogate or a null character in the name
+        return []
 
 
 class SourceBook:
@@ -53,7 +62,7 @@ class SourceBook:
         entry = self._entries.get(filename)
         if entry:
             return source_lines(entry.source.text)
-        return [line.rstrip("\r\n") for line in linecache.getlines(filename)]
+        return [line.rstrip("\r\n") for line in lines_of_file(filename)]
 
     def place(self, filename: str, line: int, column: int | None = None, function: str | None = None) -> Place:
         """The place of a raw (file name, line) pair of a code object.

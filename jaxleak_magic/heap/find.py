@@ -54,14 +54,16 @@ def find_holders(
     own.update(o if type(o) is int else id(o) for o in skip)
     own.update(map(id, roots))  # the Root instances, not what they stand for
     collecting = gc.isenabled()
-    gc.disable()
-    search = _Finder(
-        roots, labellers, frozenset(map(id, barriers)), own, skip, per_target, budget, owner_of or usual_owner
-    )
     try:
-        return search.find(targets)
-    finally:
-        search.close()
+        gc.disable()
+        search = _Finder(
+            roots, labellers, frozenset(map(id, barriers)), own, skip, per_target, budget, owner_of or usual_owner
+        )
+        try:
+            return search.find(targets)
+        finally:
+            search.close()
+    finally:  # by itself: an interrupt may come in close() too
         if collecting:
             gc.enable()
 

@@ -70,7 +70,15 @@ def check_all_is_well(shell, before) -> None:
     names["kept"].clear()
 
 
+def live_tracers() -> list[object]:
+    import jax
+
+    gc.collect()
+    return [each for each in gc.get_objects() if issubclass(type(each), jax.core.Tracer)]
+
+
 def interrupts(shell, points: int, seed: int) -> None:
+    of_other_tests = set(map(id, live_tracers()))
     shell.run_cell(SETUP, store_history=True)
     shell.run_cell(CELL, store_history=True)  # all is imported
     begun = time.perf_counter()
@@ -84,14 +92,11 @@ def interrupts(shell, points: int, seed: int) -> None:
         came += run_interrupted(shell, moments.uniform(0, whole))
         check_all_is_well(shell, before)
     assert came > points * 0.5
-    import jax
-
     shell.run_line_magic("reset", "-f")
     shell.last_execution_result = shell.InteractiveTB.tb = shell.InteractiveTB.tb_offset = None
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         vars(sys).pop(name, None)
-    gc.collect()
-    assert not [each for each in gc.get_objects() if issubclass(type(each), jax.core.Tracer)]
+    assert not [each for each in live_tracers() if id(each) not in of_other_tests]
 
 
 @pytest.fixture(autouse=True)
