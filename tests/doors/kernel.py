@@ -92,7 +92,10 @@ class Kernel:
             got = self.client.get_shell_msg(timeout=120)
             if got["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 reply.content = got["content"]
-                return reply
+                break
+        if reply.content["status"] == "aborted":  # it came while the kernel still cleared its queue after an error
+            return self.run(code, cell_id, interrupt_when)
+        return reply
 
     def close(self) -> None:
         self.client.stop_channels()

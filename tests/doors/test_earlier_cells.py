@@ -52,7 +52,7 @@ def facts(kernel: Kernel, report: str) -> tuple[object, ...]:
         "(l.variable, l.facts.access, l.trace_stack[-1].trace, l.created.line, l.created.cell.execution_count, "
         f"l.stored.line, l.earlier_run, {report}.error.leak_id, l.explanation.where, l.explanation.how)"
     )
-    assert told.status == "ok", told.traceback
+    assert told.status == "ok", told.messages
     return eval(told.value)
 
 
