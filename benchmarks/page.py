@@ -72,7 +72,7 @@ SECTIONS = (
     Section("Watching every cell", "watching.py", "What `%leakwatch on` adds to clean cells."),
     Section(
         "Memory",
-        "memory.py --cells 200",
+        "memory.py --cells 80",
         "What each cell leaves behind. What a check leaves is what JAX keeps of any program that is compiled anew.",
     ),
     Section("PytreeClosure", "pytree_closure.py", "A call, beside the plain function and `jax.closure_convert`."),

@@ -83,8 +83,8 @@ def _id(value):
     return value if type(value) is str else value.__name__.replace("_", " ")
 
 
-# As holder, and by turns in the other places; the rest of the product is for the night.
-DAILY = [(name, place) for n, name in enumerate(KINDS) for place in (as_holder, PLACES[1 + n % (len(PLACES) - 1)])]
+# Every other kind as holder, the rest by turns in the other places; the whole product is for the night.
+DAILY = [(name, as_holder if n % 2 else PLACES[1 + n // 2 % (len(PLACES) - 1)]) for n, name in enumerate(KINDS)]
 NIGHTLY = [(name, place) for name in KINDS for place in PLACES if (name, place) not in DAILY]
 
 
