@@ -124,7 +124,8 @@ def running_server(folder: Path, home: Path, python_path: list[Path], *, togethe
     settings = {"headers": {"Content-Security-Policy": POLICY}}
     options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="]
     options += ["--ServerApp.disable_check_xsrf=True", "--allow-root", "--LabApp.news_url=", f"--notebook-dir={folder}"]
-    options += [f"--YDocExtension.disable_rtc={not together}"]
+    if importlib.util.find_spec("jupyter_collaboration") is not None:
+        options += [f"--YDocExtension.disable_rtc={not together}"]
     options += [f"--ServerApp.tornado_settings={settings}"]
     (home / "labconfig").mkdir()
     quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}

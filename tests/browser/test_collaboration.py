@@ -1,4 +1,7 @@
-"""Two people in one notebook (jupyter-collaboration): a fix goes into the right cell, for both, and over no edit."""
+"""Two people in one notebook (jupyter-collaboration): a fix goes into the right cell, for both, and over no edit.
+
+For the night: `pip install jupyter-collaboration`, then `pytest -m nightly tests/browser/test_collaboration.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tests.browser.conftest import HERE, LOAD, ONE, ROOT, write_notebook
 from tests.browser.lab import Server, missing, running_server
 from tests.browser.test_buttons import AFTER, REFUSED
 
-pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.browser, pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")
