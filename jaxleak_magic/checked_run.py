@@ -100,12 +100,16 @@ class CheckedRun:
         check = LeakCheck(self.options.retrace, self.sources.filenames, census_only=self.options.fast)
         check.inside_function = self.inside_function
         self._check = check
-        check.start()
-        if self.watched:
-            from jaxleak_magic.diagnose.locating import StoreWatcher
+        try:
+            check.start()
+            if self.watched:
+                from jaxleak_magic.diagnose.locating import StoreWatcher
 
-            self._watcher = StoreWatcher(self.watched, self.namespace, lambda code: check.owners(code) == "user")
-            self._unwatch.enter_context(self._watcher.watching())
+                self._watcher = StoreWatcher(self.watched, self.namespace, lambda code: check.owners(code) == "user")
+                self._unwatch.enter_context(self._watcher.watching())
+        except BaseException:  # also an interrupt that was held back until the hooks were in
+            self.stop()
+            raise
         self._started = time.perf_counter()
 
     @property

@@ -45,8 +45,12 @@ class LeakWatch:
         """Put the hook in; False where births cannot be seen on this JAX. Raises RuntimeError inside a check."""
         if check_is_running():
             raise RuntimeError("a leak check is running: its end would take the watch's hook out")
-        with uninterrupted():
-            self._census.start(lines=False)
+        try:
+            with uninterrupted():
+                self._census.start(lines=False)
+        except BaseException:  # also an interrupt that was held back until the hook was in
+            self._census.stop()
+            raise
         return self._census.available
 
     def uninstall(self) -> None:

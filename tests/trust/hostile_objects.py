@@ -446,36 +446,21 @@ def resurrects_itself(value: Any) -> Any:
     return _plain("resurrects", {"__del__": delete, "saved": saved})(value)
 
 
-@kind
-def hangs_in_repr(value: Any) -> Any:
-    def hang(self: Any) -> str:
-        if _state["armed"]:
-            _state["touched"].append("hangs")
-            time.sleep(10)
-        return "thing"
+def _in_repr(name: str, harm: Callable[[Any], str]) -> None:
+    """Add a kind whose ``repr`` does harm, but does not raise."""
 
-    return _plain("hangs", {"__repr__": hang, "__str__": hang})(value)
+    def answer(self: Any) -> str:
+        if not _state["armed"]:
+            return "thing"
+        _state["touched"].append(name)
+        return harm(self)
 
-
-@kind
-def recursive_repr(value: Any) -> Any:
-    def again(self: Any) -> str:
-        if _state["armed"]:
-            _state["touched"].append("recursive")
-            return repr(self)
-        return "thing"
-
-    return _plain("recursive", {"__repr__": again})(value)
+    KINDS[name] = _plain(name, {"__repr__": answer, "__str__": answer})
 
 
-@kind
-def huge_repr(value: Any) -> Any:
-    def huge(self: Any) -> str:
-        if _state["armed"]:
-            _state["touched"].append("huge")
-        return "x" * (10**8 if _state["armed"] else 5)
-
-    return _plain("huge", {"__repr__": huge})(value)
+_in_repr("hangs in repr", lambda self: time.sleep(10) or "late")
+_in_repr("recursive repr", repr)
+_in_repr("huge repr", lambda self: "x" * 10**8)
 
 
 @kind

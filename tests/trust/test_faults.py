@@ -230,7 +230,7 @@ def test_a_graphviz_that_hangs(tmp_path):
     assert time.monotonic() - begun < 120
 
 
-def test_replaced_builtins(monkeypatch, capsys):
+def test_names_of_the_users_over_builtins(capsys):
     """What the user has put over a builtin in the notebook is not what we call."""
     names = {
         "kept": kept,

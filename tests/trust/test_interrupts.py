@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import gc
 import random
+import signal
 import sys
 import threading
 import time
@@ -108,6 +109,39 @@ def lost_interrupts_are_dropped(monkeypatch):
 def test_an_interrupt_at_any_moment(shell, capsys):
     interrupts(shell, 40, seed=1)
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("method", ["start", "stop"])
+def test_an_interrupt_while_hooks_go_in_or_out_comes_right_after(monkeypatch, method):
+    from jaxleak_magic import checking
+    from jaxleak_magic.detect.census import Census
+
+    before, original = process_state(), getattr(Census, method)
+
+    def interrupted(self, **how):
+        signal.raise_signal(signal.SIGINT)
+        original(self, **how)
+
+    monkeypatch.setattr(Census, method, interrupted)
+    with pytest.raises(KeyboardInterrupt), checking():
+        pass
+    assert process_state() == before
+
+
+def test_an_interrupt_while_the_watch_is_switched_on(monkeypatch):
+    from jaxleak_magic.detect.census import Census
+    from jaxleak_magic.detect.watch import LeakWatch
+
+    before, original = process_state(), Census.start
+
+    def interrupted(self, **how):
+        signal.raise_signal(signal.SIGINT)
+        original(self, **how)
+
+    monkeypatch.setattr(Census, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LeakWatch(tuple).install()
+    assert process_state() == before
 
 
 @pytest.mark.nightly
