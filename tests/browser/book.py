@@ -42,14 +42,17 @@ class Book:
     def answer_dialogs(self) -> None:
         """Accept what the front end asks by itself before a cell has run, as on a slow machine: its server was not
         heard for a while, a kernel must be chosen. Such a dialog lies over the notebook, and a click on a cell would
-        wait for ever.
+        wait for ever. What it proposes first is a new kernel, for which it would shut down the notebook's own one.
         """
+        dialog = self.page.locator(".jp-Dialog").first
         for _ in range(3):
-            button = self.page.locator(".jp-Dialog .jp-mod-accept")
-            if button.count() == 0:
+            if dialog.count() == 0:
                 return
-            print(f"the front end asked: {self.page.locator('.jp-Dialog').first.inner_text()!r}")
-            button.first.click()
+            print(f"the front end asked: {dialog.inner_text()!r}")
+            own = dialog.locator("option", has_text=self.path.name)
+            if own.count() > 0:
+                dialog.locator("select").select_option(own.first.get_attribute("value"))
+            dialog.locator(".jp-mod-accept").click()
             self.page.wait_for_timeout(300)
 
     def cell(self, index: int) -> Any:

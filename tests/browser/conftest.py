@@ -1,7 +1,8 @@
-"""One server, one browser, and for each front end one warm kernel and one notebook that most tests share."""
+"""One server, one browser, and for each front end a warm kernel and one notebook that most tests share."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -23,6 +24,19 @@ ONE = "marker = 'before'; demo_reports.one(\"'be\" + \"fore'\", \"'after'\")"
 TWO = "marker = 'before'; demo_reports.two(\"'be\" + \"fore'\", \"'after'\")"
 
 Open = Callable[..., Book]
+
+_numbers = itertools.count()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """To what is said of a failed test, add what its pages show."""
+    report: Any = yield
+    context = getattr(item, "funcargs", {}).get("context")
+    if report.failed and context is not None:
+        for page in context.pages:
+            report.sections.append((f"page {page.url}", page.locator("body").inner_text()[-4000:]))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -56,15 +70,26 @@ def context(browser: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def kernel(server: Server, front_end: str) -> str:
-    """The id of a kernel that the notebooks of a front end share."""
-    return server.start_kernel()
+def warm_kernel(server: Server, front_end: str) -> Callable[[], str]:
+    """Gives the id of a kernel that the notebooks of a front end use one after the other.
+
+    On a slow machine JupyterLab may start another kernel for a notebook that it opens, and shut down the one that it
+    had. So there is a new one when the old one has ended, and the notebook that stays open has its own.
+    """
+    started = [server.start_kernel()]
+
+    def living() -> str:
+        if started[-1] not in server.kernels():
+            started.append(server.start_kernel())
+        return started[-1]
+
+    return living
 
 
 def write_notebook(path: Path, *sources: str, outputs: dict[int, list[Any]] | None = None) -> None:
     """Write a notebook of code cells with the outputs of some of them; no two notebooks share a cell id."""
     assert not path.exists()
-    number = len(list(path.parent.iterdir()))
+    number = next(_numbers)
     cells = [
         {
             "cell_type": "code",
@@ -80,13 +105,15 @@ def write_notebook(path: Path, *sources: str, outputs: dict[int, list[Any]] | No
 
 
 @pytest.fixture
-def opened(server: Server, context: Any, front_end: str, kernel: str, request: pytest.FixtureRequest) -> Open:
-    """Opens a new notebook of the given cells in the front end, with the shared kernel or another one."""
+def opened(server: Server, context: Any, front_end: str, warm_kernel: Any, request: pytest.FixtureRequest) -> Open:
+    """Opens a new notebook of the given cells in the front end, with the warm kernel or another one."""
 
-    def open_notebook(*sources: str, outputs: Any = None, kernel: str = kernel) -> Book:
-        path = server.folder / (re.sub(r"\W+", "_", request.node.name) + ".ipynb")
+    def open_notebook(*sources: str, outputs: Any = None, kernel: str | None = None) -> Book:
+        # A test that is run again after a failure gets a new file, too.
+        name = re.sub(r"\W+", "_", request.node.name)
+        path = server.folder / f"{name}{next(_numbers)}.ipynb"
         write_notebook(path, *sources, outputs=outputs)
-        server.attach(path.name, kernel)
+        server.attach(path.name, kernel or warm_kernel())
         book = Book(context, server.address(front_end, path.name), path)
         request.addfinalizer(book.close)
         return book
@@ -95,11 +122,11 @@ def opened(server: Server, context: Any, front_end: str, kernel: str, request: p
 
 
 @pytest.fixture(scope="session")
-def shared(server: Server, context: Any, front_end: str, kernel: str) -> Iterator[Book]:
+def shared(server: Server, context: Any, front_end: str) -> Iterator[Book]:
     """An open notebook whose first cell has run; tests add their own cells at its end."""
     path = server.folder / f"shared_{front_end}.ipynb"
     write_notebook(path, LOAD)
-    server.attach(path.name, kernel)
+    server.attach(path.name, server.start_kernel())
     book = Book(context, server.address(front_end, path.name), path)
     book.run(0)
     yield book

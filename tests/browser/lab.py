@@ -95,6 +95,14 @@ class Server:
         """Start a kernel, and give its id."""
         return self.call("POST", "api/kernels", name="python3")["id"]
 
+    def kernels(self) -> list[str]:
+        """The ids of the kernels that run."""
+        return [kernel["id"] for kernel in self.call("GET", "api/kernels")]
+
+    def kernel_of(self, name: str) -> str:
+        """The id of the kernel that a notebook has now."""
+        return next(session["kernel"]["id"] for session in self.call("GET", "api/sessions") if session["path"] == name)
+
     def attach(self, name: str, kernel: str) -> None:
         """Give a notebook a kernel that runs."""
         self.call("POST", "api/sessions", path=name, name=name, type="notebook", kernel={"id": kernel})

@@ -65,24 +65,24 @@ def test_a_fix_over_two_cells_changes_both_or_none_and_both_run_again(shared: Bo
     assert (shared.text(first), shared.text(second)) == texts
 
 
-def test_two_notebooks_on_one_kernel(shared: Book, opened: Open) -> None:
-    index = shared.add(ONE)
-    shared.run(index)
-    other = opened(LOAD, ONE)
-    other.run(0)  # a page that has only just been loaded may miss the first widget of its kernel
-    other.run(1)
+def test_two_notebooks_on_one_kernel(opened: Open, server: Server) -> None:
+    kernel = server.start_kernel()
+    one, other = opened(LOAD, ONE, kernel=kernel), opened(LOAD, ONE, kernel=kernel)
+    for book in (one, other):
+        book.run(0)  # a page that has only just been loaded may miss the first widget of its kernel
+        book.run(1)
+    assert server.kernel_of(one.path.name) == server.kernel_of(other.path.name)
     other.button(1, "Apply to cell").click()
     other.button(1, "Undo")
     assert other.text(1) == AFTER
-    assert shared.text(index) == ONE
-    shared.button(index, "Apply to cell").click()
-    shared.button(index, "Undo")
-    assert shared.text(index) == AFTER
+    assert one.text(1) == ONE
+    one.button(1, "Apply to cell").click()
+    one.button(1, "Undo")
+    assert one.text(1) == AFTER
 
 
 def test_reload_and_restart(opened: Open, server: Server) -> None:
-    own = server.start_kernel()
-    book = opened(LOAD, ONE, kernel=own)
+    book = opened(LOAD, ONE, kernel=server.start_kernel())
     book.run(0)
     book.run(1)
     book.button(1, "Apply to cell")
@@ -94,7 +94,7 @@ def test_reload_and_restart(opened: Open, server: Server) -> None:
     assert book.text(1) == ONE
     book.saved()
 
-    server.call("POST", f"api/kernels/{own}/restart")
+    server.call("POST", f"api/kernels/{server.kernel_of(book.path.name)}/restart")
     book.page.wait_for_timeout(1500)
     assert book.report(1).locator("h3").is_visible()
     button = book.report(1).get_by_role("button", name="Apply to cell")
