@@ -42,7 +42,10 @@ def propose_fixes_together(
 
 
 def propose_note_fixes(note: Note, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
-    """Rewrites for a note: a number that is counted while tracing goes in and comes out. Arguments as above."""
+    """Rewrites for a note: a number that is counted while tracing goes in and comes out, a loop is run by JAX.
+
+    Arguments and result as above.
+    """
     from jaxleak_magic.rewrite.proposing_for_notes import for_note
 
     return for_note(note, sources, checked)

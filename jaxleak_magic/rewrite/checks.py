@@ -158,7 +158,7 @@ def _check_names(
             raise Refused(f"`{node.id}` on line {node.lineno} would be moved, so the rewrite is not offered.")
         owner, now = program.owner(node), after.owner(partner)
         if node in draft.rows:
-            if now is None or not isinstance(now.node, ast.Lambda) or now in pairs.values():
+            if now is None or not isinstance(now.node, FunctionNode) or now in pairs.values():
                 raise Refused(f"`{node.id}` on line {node.lineno} could not be mapped, so the rewrite is not offered.")
             continue
         if owner is None or owner not in pairs:

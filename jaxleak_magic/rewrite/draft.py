@@ -26,7 +26,7 @@ class Draft:
         registered: classes that became pytrees.
         renamed_parameters: functions of which an unused parameter took the value's name.
         variables: names that became arguments beside those of the case.
-        rows: names that mean one row of what they meant, inside of a new mapped lambda.
+        rows: names that mean a variable of a new function: one row in a mapped lambda, one step's in a loop's body.
     """
 
     edits: dict[Text, list[TextEdit]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from jaxleak_magic.rewrite.lift import Draft
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.proposing import fix_of
 from jaxleak_magic.rewrite.refusing import Refused
-from jaxleak_magic.rewrite.rules import like_branches
+from jaxleak_magic.rewrite.rules import like_branches, loop_to_scan
 from jaxleak_magic.rewrite.state_case import text_at_source
 from jaxleak_magic.rewrite.state_notes import thread_plain_state
 from jaxleak_magic.rewrite.texts import Text, Unreadable
@@ -20,6 +20,8 @@ Propose = Callable[[Program, Text, int], tuple[str, Draft] | None]
 
 def for_note(note: Note, sources: Sequence[SourceText], checked: SourceText) -> tuple[Fix, ...]:
     """See `jaxleak_magic.rewrite.propose_note_fixes`."""
+    if note.kind == "unrolled_loop":
+        return _propose(loop_to_scan.ID, loop_to_scan.TITLE, loop_to_scan.propose, note.line, sources, checked)
     if note.kind != "impure_write":
         return ()
     return _propose("thread_state", "Pass the value in and return it", thread_plain_state, note.line, sources, checked)
