@@ -69,6 +69,7 @@ SECTIONS = (
         "browser.py",
         "In a real browser, from the cell's end. A plain `HTML` output of the same report stands beside it.",
     ),
+    Section("Size of the report", "report_size.py", "What one output brings into the notebook."),
     Section("Watching every cell", "watching.py", "What `%leakwatch on` adds to clean cells."),
     Section(
         "Memory",
