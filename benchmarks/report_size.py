@@ -2,8 +2,8 @@
 
     python benchmarks/report_size.py [--leaks 1 2 20 200]
 
-Each leak has lines of its own; where one line leaks often, its values are told as one leak. A notebook keeps the text and
-the HTML form; the graph is a picture inside of the HTML one.
+Each leak has lines of its own; where one line leaks often, its values are told as one leak. A notebook keeps the text
+and the HTML form; the graph is a picture inside of the HTML one.
 """
 
 from __future__ import annotations

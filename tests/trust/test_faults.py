@@ -248,3 +248,52 @@ def test_names_of_the_users_over_builtins(capsys):
     exec(compile(code, "<odd>", "exec"), namespace)
     assert namespace["report"].outcome == "leaks"
     assert capsys.readouterr().out == ""
+
+
+REPLACE_A_BUILTIN = """
+    import builtins, gc, sys
+    name, raises = sys.argv[1], sys.argv[2] == "raises"
+    import jax
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    shell.run_line_magic("load_ext", "jaxleak_magic")
+    shell.run_cell("import builtins, jax\\nkept = []\\ndef f(x):\\n    kept.append(x)\\n    return 2 * x")
+    old = getattr(builtins, name)
+
+    def new(*args, **kwargs):
+        if raises:
+            raise RuntimeError("a builtin of the user's")
+        return old(*args, **kwargs)
+
+    shell.user_ns["new"] = new
+    shell.run_cell(f"%%leakcheck -o report\\ny = jax.jit(f)(1.0)\\nbuiltins.{name} = new\\nz = 1")
+    setattr(builtins, name, old)
+    report = shell.user_ns.get("report")
+    print("as before", jax.config.jax_check_tracer_leaks, gc.isenabled(), float(shell.user_ns["y"]), shell.user_ns["z"])
+    print("report:", report and report.outcome)
+    """
+NO_REPORT = "there is no report for this run: an error inside jaxleak-magic, RuntimeError: a builtin of the user's"
+
+
+OFTEN_CALLED = ["id", "len", "isinstance", "getattr", "hasattr", "sorted", "repr", "vars", "open"]
+SURVIVED_BY_IPYTHON = ["id", "len", "sorted", "repr", "vars", "open"]
+REPLACED = [
+    *((name, "calls the old one") for name in OFTEN_CALLED),
+    *((name, "raises") for name in SURVIVED_BY_IPYTHON),
+]
+DAILY = [("getattr", "calls the old one"), ("id", "raises")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [pytest.param(*each, marks=[] if each in DAILY else [pytest.mark.nightly]) for each in REPLACED],
+)
+def test_a_builtin_that_the_cell_replaced(name, kind):
+    """Python and IPython call it too. A report is made or said to be missing, and the cell's values stay."""
+    done = fresh_python(REPLACE_A_BUILTIN, name, kind)
+    assert "as before False True 2.0 1\n" in done.stdout, done.stderr
+    if kind == "raises" and name != "open":
+        assert "report: leaks\n" in done.stdout or NO_REPORT in done.stderr + done.stdout
+    else:
+        assert "report: leaks\n" in done.stdout
