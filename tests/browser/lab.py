@@ -148,7 +148,11 @@ def running_server(folder: Path, home: Path, python_path: list[Path], *, togethe
         yield Server(url, folder)
     finally:
         server.terminate()
-        server.wait(30)
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:  # a kernel of it does not end on a busy machine
+            server.kill()
+            server.wait()
 
 
 def _wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.browser.book import Book
@@ -108,3 +110,27 @@ def test_reload_and_restart(opened: Open, server: Server) -> None:
     book.page.wait_for_timeout(1500)
     assert book.report(1).get_by_role("button").count() == 0
     assert book.report(1).get_by_text("Take it with %leakfix 1").count() == 1
+
+
+@pytest.mark.parametrize("delay_ms", [0, 30])
+def test_a_restart_while_a_fix_is_being_applied(opened: Open, server: Server, delay_ms: int) -> None:
+    book = opened(LOAD, EARLIER, TWO, kernel=server.start_kernel())
+    for index in range(3):
+        book.run(index)
+    book.button(2, "Apply to cells")
+    restart = f"api/kernels/{server.kernel_of(book.path.name)}/restart"
+    with ThreadPoolExecutor(1) as pool:
+        restarted = pool.submit(server.call, "POST", restart)
+        book.page.wait_for_timeout(delay_ms)
+        button = book.report(2).get_by_role("button", name="Apply to cells", exact=True)
+        if button.count():  # else the front end has taken the buttons away already
+            button.first.click(timeout=5000)
+        restarted.result()
+    book.page.wait_for_timeout(1500)
+    before, after = (EARLIER, TWO), tuple(text.replace("'before'", "'after'", 1) for text in (EARLIER, TWO))
+    assert (book.text(1), book.text(2)) in (before, after)
+    assert book.text(0) == LOAD
+    book.saved()
+    book.reload()
+    assert (book.text(1), book.text(2)) in (before, after)
+    book.said(2, "leaked out of")
