@@ -40,7 +40,7 @@ class Positions:
     def key_text(self, holder: Any, child: object) -> str | None:
         """``"['k']"``, or ``"a key"`` if the child is the key."""
         key = self.key(holder, child)
-        if key is None and None not in dict.keys(holder):
+        if key is None and not any(other is None for other in dict.keys(holder)):
             return None
         return "a key" if key is child else f"[{short_text(behind_weakref(key))}]"
 
