@@ -82,6 +82,8 @@ class Conditions:
                         f"A function inside `{name}` uses `{where(state)}` (line {access.node.lineno}). Pass the "
                         "value to it as an argument."
                     )
+                if self.found.appends(function, state):
+                    continue  # it does nothing else with the list
                 if self.found.collects(function, state):
                     self._check_own_list(function, state, access.node)
                     continue

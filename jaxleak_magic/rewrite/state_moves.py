@@ -13,8 +13,8 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.state_writes import Values, Write, cannot_move
-from jaxleak_magic.rewrite.states import Carried, Collected, State, state_at
+from jaxleak_magic.rewrite.state_writes import Values, Write, cannot_move, writes_in
+from jaxleak_magic.rewrite.states import Carried, Collected, State, starts_as_empty_list, state_at
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
     assert not isinstance(function, ast.Lambda)
     assert write.value is not None
     name = function_name(program, function)
+    if (own_list := _own_list(program, write, values)) is not None:
+        return [(function, own_list)]
     if statement not in function.body:
         raise Refused(
             f"On line {statement.lineno}, `{name}` stores a value under a condition or in a loop. Collect the values "
@@ -72,6 +74,36 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
         )
         for part, value in parts.items()
     ]
+
+
+def _own_list(program: Program, write: Write, values: Values) -> Collected | None:
+    """The list that takes what a function appends in a loop or under a condition, or None where that is not sure.
+
+    The function does nothing else with the list: then one of its own, under the same name, takes the values.
+    """
+    function, root = write.function, _root(write.target)
+    owner = program.owner(root)
+    if owner is None or owner.kind != "module" or not starts_as_empty_list(program, owner, root.id):
+        return None
+    appends = [
+        w
+        for w in writes_in(program, function)
+        if _root(w.target).id == root.id and program.owner(_root(w.target)) is owner
+    ]
+    for each in appends:
+        match each.statement:
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(), attr="append"), args=[stored], keywords=[])
+            ):
+                if not values.is_array(stored):
+                    return None
+            case _:
+                return None
+    # Another function may be called in between, and read or change the list.
+    inside = [n for n in program.loads(owner, root.id) if program.enclosing_function(n) is not None]
+    if len(inside) != len(appends) or all(each.statement in getattr(function, "body", []) for each in appends):
+        return None
+    return Collected(owner, root.id, "@list", root.id, appends[0].statement)
 
 
 def _sliced(program: Program, write: Write, values: Values) -> tuple[dict[str, ast.expr | None], list[ast.stmt], bool]:

@@ -115,7 +115,11 @@ class StateThreading:
                 assert isinstance(statement.value, ast.Name)
                 self._local[function, state] = statement.value.id
                 self._dropped[function, state] = statement
-            elif isinstance(state, Carried) and is_writer(self.program, function, state):
+            elif (
+                isinstance(state, Carried)
+                and not isinstance(state, Collected)
+                and is_writer(self.program, function, state)
+            ):
                 name = state.name if state.value is None else self.fresh(function, state.name)
                 self._local[function, state] = name
             elif self.found.collects(function, state):
@@ -690,6 +694,7 @@ class StateThreading:
         (state,) = unit.gives
         if (
             not isinstance(state, Carried)
+            or isinstance(state, Collected)
             or not is_writer(self.program, unit.function, state)
             or state.value is not None
         ):
@@ -735,7 +740,8 @@ class StateThreading:
             return target.id
         if caller is not None and (caller, state) in self._local:
             return self._local[caller, state]
-        stems = [plural(state.name), state.name] if site.is_mapped else [state.name]
+        is_list = isinstance(state, Collected)
+        stems = [plural(state.name), state.name] if site.is_mapped and not is_list else [state.name]
         name = self.fresh(caller, *stems, at=site.call)
         self.draft.new_parameters.add(name)
         return name

@@ -11,7 +11,7 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.states import Access, Carried, Collected, State, accesses
+from jaxleak_magic.rewrite.states import Access, Carried, Collected, State, accesses, starts_as_empty_list
 
 LOOPS = frozenset(("jax.lax.while_loop", "jax.lax.fori_loop"))
 
@@ -201,17 +201,24 @@ class StateUnits:
                 direct = stored is state.value or (isinstance(stored, ast.Name) and state.value is None)
             case _:
                 return False
-        site = self.program.only_site(state.owner, state.root) if state.owner.kind == "module" else None
-        value = self.program.assigned_value(site) if site is not None else None
-        return direct and not state.before and isinstance(value, ast.List) and not value.elts
+        in_module = state.owner.kind == "module"
+        return direct and not state.before and in_module and starts_as_empty_list(self.program, state.owner, state.root)
 
     def collects(self, function: FunctionNode, state: State) -> bool:
-        """Whether a function has a list of its own for the values of its calls."""
-        return isinstance(state, Collected) and any(
-            isinstance(each, Carried) and not isinstance(each, Collected) and each.statement is state.statement
-            for unit, _ in self.calls_in(function)
-            for each in unit.gives
+        """Whether a function has a list of its own for what it appends, or for the values of its calls."""
+        return self.appends(function, state) or (
+            isinstance(state, Collected)
+            and any(
+                isinstance(each, Carried) and not isinstance(each, Collected) and each.statement is state.statement
+                for unit, _ in self.calls_in(function)
+                for each in unit.gives
+            )
         )
+
+    def appends(self, function: FunctionNode, state: State) -> bool:
+        """Whether a function itself appends the values, in a loop or under a condition."""
+        own_list = isinstance(state, Collected) and state.statement is not None
+        return own_list and self.program.enclosing_function(state.statement) is function  # type: ignore[union-attr]
 
     def runs_once(self, function: FunctionNode) -> bool:
         """Whether a function is called once, by a module-level statement outside of any loop."""

@@ -180,7 +180,17 @@ class Carried(State):
 
 @dataclass(frozen=True)
 class Collected(Carried):
-    """The values that several calls append to one list: a list of the caller's own takes them, and comes out."""
+    """The values that several calls, or a loop, append to one list: a list of the function's own comes out.
+
+    The list has the name of the one outside; ``statement`` is the first that appends.
+    """
+
+
+def starts_as_empty_list(program: Program, owner: Scope, name: str) -> bool:
+    """Whether a name is bound once, to a list without elements."""
+    site = program.only_site(owner, name)
+    value = program.assigned_value(site) if site is not None else None
+    return isinstance(value, ast.List) and not value.elts
 
 
 def starts_as_number(program: Program, state: State) -> bool:

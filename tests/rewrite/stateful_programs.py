@@ -102,7 +102,15 @@ class StatefulGenerator:
             self.emit(1, f"y = {self.pick('jnp.sin(x)', 'x * 0.5 + jnp.cos(x)', 'jnp.abs(x)')}")
         if kind == "list":
             stored = self.pick("y", "y", "y * 3.0", "jnp.tanh(y)")
-            self.emit(1, f"log.append({stored}) #!")
+            match self.pick("plain", "plain", "for", "if", "both"):
+                case "for":
+                    self.emit(1, "for turn in range(3):", "    y = y * 0.5 + turn", f"    log.append({stored}) #!")
+                case "if":
+                    self.emit(1, f"if {self.pick('x is not None', 'y is None')}:", f"    log.append({stored}) #!")
+                case "both":
+                    self.emit(1, "log.append(y * 0.5)", "for turn in range(2):", f"    log.append({stored}) #!")
+                case _:
+                    self.emit(1, f"log.append({stored}) #!")
         elif kind != "key":
             place = STATES[kind][0]
             before = self.pick("", "", f"y = y + {place} * 0.5")

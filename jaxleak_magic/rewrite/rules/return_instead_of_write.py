@@ -77,6 +77,65 @@ print(value)
         variable="h",
     ),
     Example(
+        "a list that a loop in a compiled function appends to",
+        _IMPORTS
+        + """\
+hidden = []
+
+@jax.jit
+def forward(weights, x):
+    for number, w in enumerate(weights):
+        x = jnp.tanh(w * x)
+        if number:
+            hidden.append(x)  # for the plot
+    return x
+
+y = forward([0.5, 2.0], jnp.ones(3))
+print(len(hidden))
+""",
+        _IMPORTS
+        + """\
+hidden = []
+
+@jax.jit
+def forward(weights, x):
+    hidden = []
+    for number, w in enumerate(weights):
+        x = jnp.tanh(w * x)
+        if number:
+            hidden.append(x)  # for the plot
+    return x, hidden
+
+y, new_hidden = forward([0.5, 2.0], jnp.ones(3))
+hidden.extend(new_hidden)
+print(len(hidden))
+""",
+        stored_line=11,
+        variable="x",
+    ),
+    Example(
+        "a list of a loop that another function reads meanwhile",
+        _IMPORTS
+        + """\
+hidden = []
+
+def so_far():
+    return sum(hidden)
+
+@jax.jit
+def forward(weights, x):
+    for w in weights:
+        x = jnp.tanh(w * x) + so_far()
+        hidden.append(x)
+    return x
+
+y = forward([0.5, 2.0], jnp.ones(3))
+""",
+        refusal="stores a value under a condition or in a loop",
+        stored_line=13,
+        variable="x",
+    ),
+    Example(
         "what a scan body collects comes back as ys",
         _IMPORTS
         + """\
