@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from jaxleak_magic.rewrite import insertions
 from jaxleak_magic.rewrite.call_paths import Site, self_parameter
 from jaxleak_magic.rewrite.flow import function_name
+from jaxleak_magic.rewrite.own_lists import own_list
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.state_writes import Values, Write, cannot_move, writes_in
-from jaxleak_magic.rewrite.states import Carried, Collected, State, starts_as_empty_list, state_at
+from jaxleak_magic.rewrite.state_writes import Values, Write, cannot_move
+from jaxleak_magic.rewrite.states import Carried, Collected, State, state_at
 from jaxleak_magic.rewrite.texts import Text, TextEdit, apply_edits
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
     assert not isinstance(function, ast.Lambda)
     assert write.value is not None
     name = function_name(program, function)
-    if (own_list := _own_list(program, write, values)) is not None:
-        return [(function, own_list)]
+    if (collected := own_list(program, write, values)) is not None:
+        return [(function, collected)]
     if statement not in function.body:
         raise Refused(
             f"On line {statement.lineno}, `{name}` stores a value under a condition or in a loop. Collect the values "
@@ -74,36 +75,6 @@ def carried_values(program: Program, write: Write, values: Values) -> list[tuple
         )
         for part, value in parts.items()
     ]
-
-
-def _own_list(program: Program, write: Write, values: Values) -> Collected | None:
-    """The list that takes what a function appends in a loop or under a condition, or None where that is not sure.
-
-    The function does nothing else with the list: then one of its own, under the same name, takes the values.
-    """
-    function, root = write.function, _root(write.target)
-    owner = program.owner(root)
-    if owner is None or owner.kind != "module" or not starts_as_empty_list(program, owner, root.id):
-        return None
-    appends = [
-        w
-        for w in writes_in(program, function)
-        if _root(w.target).id == root.id and program.owner(_root(w.target)) is owner
-    ]
-    for each in appends:
-        match each.statement:
-            case ast.Expr(
-                value=ast.Call(func=ast.Attribute(value=ast.Name(), attr="append"), args=[stored], keywords=[])
-            ):
-                if not values.is_array(stored):
-                    return None
-            case _:
-                return None
-    # Another function may be called in between, and read or change the list.
-    inside = [n for n in program.loads(owner, root.id) if program.enclosing_function(n) is not None]
-    if len(inside) != len(appends) or all(each.statement in getattr(function, "body", []) for each in appends):
-        return None
-    return Collected(owner, root.id, "@list", root.id, appends[0].statement)
 
 
 def _sliced(program: Program, write: Write, values: Values) -> tuple[dict[str, ast.expr | None], list[ast.stmt], bool]:
@@ -317,9 +288,7 @@ def moved_text(threading: StateThreading, values: Mapping[Carried, str], site: S
     """The moved statement as it stands after the call, with the names that the values have there."""
     state = next(iter(values))
     if isinstance(state, Collected):
-        if threading.program.scope_at[site.call].lookup(state.root) is not state.owner:
-            raise Refused(f"`{state.root}` is not visible on line {site.call.lineno}. Store the values by hand.")
-        return [f"{state.root}.extend({values[state]})"]
+        return [f"{_list_at(threading.program, state, site)}.extend({values[state]})"]
     program, statement = threading.program, state.statement
     assert statement is not None
     text = program.text_of[statement]
@@ -338,6 +307,21 @@ def moved_text(threading: StateThreading, values: Mapping[Carried, str], site: S
         value = state.value if each is statement else None
         parts.append(_renamed(threading, each, names, value, values[state], state, site, origin, text))
     return parts
+
+
+def _list_at(program: Program, state: Collected, site: Site) -> str:
+    """How the list outside is written where the function is called."""
+    root = state.root
+    if state.of_self:
+        caller = program.enclosing_function(site.call)
+        parameter = self_parameter(program, caller) if caller is not None else None
+        root = parameter.arg if parameter is not None else ""
+    elif program.scope_at[site.call].lookup(root) is not state.owner:
+        root = ""
+    if not root:
+        where = f"`{state.root or 'self'}` is not visible on line {site.call.lineno}"
+        raise Refused(f"{where}. Store the values by hand.")
+    return f"{root}{state.container}"
 
 
 def _makes_function(statement: ast.stmt) -> bool:

@@ -122,7 +122,7 @@ class StateThreading:
             ):
                 name = state.name if state.value is None else self.fresh(function, state.name)
                 self._local[function, state] = name
-            elif self.found.collects(function, state):
+            elif self.found.collects(function, state) and not _is_in_object(state):
                 self._check_not_local(function, state)
                 self._local[function, state] = state.root
                 self._take(self.program.own_scope[function], state.root)
@@ -318,6 +318,9 @@ class StateThreading:
             name = self._local[function, state]
             if self.found.collects(function, state):
                 self.before(text, self._first_statement(function), f"{name} = []", head=1)
+                for access in self.found.accesses_in(function, state) if _is_in_object(state) else ():
+                    if isinstance(access.node, ast.Attribute):
+                        self.add(text, *insertions.replace(text, access.node, name))
                 continue
             if isinstance(state, Carried):
                 if is_writer(self.program, function, state):
@@ -754,6 +757,11 @@ class StateThreading:
     def local(self, function: FunctionNode, state: State) -> str:
         """What a state is called inside a function that takes part."""
         return self._local[function, state]
+
+
+def _is_in_object(state: State) -> bool:
+    """Whether a list is an attribute: the function's own one then needs a name for itself."""
+    return isinstance(state, Collected) and bool(state.container)
 
 
 def _is_line(edit: TextEdit, start: int) -> bool:

@@ -26,6 +26,7 @@ class Meter:
         return self.level * 2.0
 
 box = Box()
+box.kept = []
 meter = Meter()
 values = []
 """
@@ -84,7 +85,8 @@ class StatefulGenerator:
             name, result = self.writer(kind)
             name = self.around(name, result, kind)
             self.calls(name, kind)
-        self.emit(0, "values += [total, box.last, store['k'], meter.level, jax.random.uniform(key), sum(log) * 1.0]")
+        self.emit(0, "values += [total, box.last, store['k'], meter.level, jax.random.uniform(key)]")
+        self.emit(0, "values += [sum(log) * 1.0, sum(box.kept) * 1.0]")
         return Stateful("\n".join(self.lines) + "\n", self.line, "y")
 
     # -- the function that writes -----------------------------------------------------------------------------------
@@ -102,15 +104,16 @@ class StatefulGenerator:
             self.emit(1, f"y = {self.pick('jnp.sin(x)', 'x * 0.5 + jnp.cos(x)', 'jnp.abs(x)')}")
         if kind == "list":
             stored = self.pick("y", "y", "y * 3.0", "jnp.tanh(y)")
+            kept = self.pick("log", "log", "box.kept")
             match self.pick("plain", "plain", "for", "if", "both"):
                 case "for":
-                    self.emit(1, "for turn in range(3):", "    y = y * 0.5 + turn", f"    log.append({stored}) #!")
+                    self.emit(1, "for turn in range(3):", "    y = y * 0.5 + turn", f"    {kept}.append({stored}) #!")
                 case "if":
-                    self.emit(1, f"if {self.pick('x is not None', 'y is None')}:", f"    log.append({stored}) #!")
+                    self.emit(1, f"if {self.pick('x is not None', 'y is None')}:", f"    {kept}.append({stored}) #!")
                 case "both":
-                    self.emit(1, "log.append(y * 0.5)", "for turn in range(2):", f"    log.append({stored}) #!")
+                    self.emit(1, f"{kept}.append(y * 0.5)", "for turn in range(2):", f"    {kept}.append({stored}) #!")
                 case _:
-                    self.emit(1, f"log.append({stored}) #!")
+                    self.emit(1, f"{kept}.append({stored}) #!")
         elif kind != "key":
             place = STATES[kind][0]
             before = self.pick("", "", f"y = y + {place} * 0.5")

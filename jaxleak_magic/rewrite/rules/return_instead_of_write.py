@@ -114,6 +114,55 @@ print(len(hidden))
         variable="x",
     ),
     Example(
+        "a list of an object that a loop in its method appends to",
+        _IMPORTS
+        + """\
+class Net:
+    def __init__(self):
+        self.hidden = []
+
+    def __call__(self, weights, x):
+        for w in weights:
+            x = jnp.tanh(w * x)
+            self.hidden.append(x)
+        return x
+
+net = Net()
+
+@jax.jit
+def predict(weights, x):
+    return net(weights, x)
+
+y = predict([0.5, 2.0], jnp.ones(3))
+print(len(net.hidden))
+""",
+        _IMPORTS
+        + """\
+class Net:
+    def __init__(self):
+        self.hidden = []
+
+    def __call__(self, weights, x):
+        hidden = []
+        for w in weights:
+            x = jnp.tanh(w * x)
+            hidden.append(x)
+        return x, hidden
+
+net = Net()
+
+@jax.jit
+def predict(weights, x):
+    return net(weights, x)
+
+y, hidden = predict([0.5, 2.0], jnp.ones(3))
+net.hidden.extend(hidden)
+print(len(net.hidden))
+""",
+        stored_line=11,
+        variable="x",
+    ),
+    Example(
         "a list of a loop that another function reads meanwhile",
         _IMPORTS
         + """\
