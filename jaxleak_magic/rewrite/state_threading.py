@@ -170,6 +170,7 @@ class StateThreading:
                     owner = self.program.owner(node)
                     if owner is None or owner is scope or not owner.is_inside(scope):
                         used.add(node.id)
+            used |= {name for (owner, _), name in self._local.items() if owner is function}
             if function is None or function not in self.units:
                 used |= self._names_of_states()
             self._taken[scope] = used
@@ -669,10 +670,11 @@ class StateThreading:
             if not isinstance(here, Carried):
                 names.append(self.text_at(here, caller, site.call))
                 continue
-            names.append(self._carried_name(here, site, caller))
             own_list = self._own_list(here, caller)
+            names.append(self._carried_name(here, site, caller))
             if own_list is not None:
-                self.then(f"{own_list}.append({names[-1]})")
+                method = "extend" if isinstance(here, Collected) else "append"
+                self.then(f"{own_list}.{method}({names[-1]})")
             elif caller is None or (caller, here) not in self._local:
                 assert here.statement is not None
                 moved.setdefault(here.statement, {})[here] = names[-1]
@@ -683,10 +685,10 @@ class StateThreading:
 
     def _own_list(self, state: Carried, caller: FunctionNode | None) -> str | None:
         """The caller's own list that takes a value, or None."""
-        if caller is None or caller not in self.units or isinstance(state, Collected):
+        if caller is None or caller not in self.units:
             return None
         for each in self.units[caller].gives:
-            if isinstance(each, Collected) and each.statement is state.statement:
+            if isinstance(each, Collected) and each.takes(state):
                 return self._local[caller, each]
         return None
 

@@ -11,7 +11,15 @@ from jaxleak_magic.rewrite.flow import function_name
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
-from jaxleak_magic.rewrite.states import Access, Carried, Collected, State, accesses, starts_as_empty_list
+from jaxleak_magic.rewrite.states import (
+    Access,
+    Carried,
+    Collected,
+    State,
+    accesses,
+    is_only_attribute,
+    starts_as_empty_list,
+)
 
 LOOPS = frozenset(("jax.lax.while_loop", "jax.lax.fori_loop"))
 
@@ -180,7 +188,7 @@ class StateUnits:
 
     def _for_caller(self, state: State, caller: FunctionNode) -> State:
         """What comes out of a caller: the value itself, or a list where several calls give one."""
-        if not isinstance(state, Carried) or isinstance(state, Collected) or not self._can_be_collected(state):
+        if not isinstance(state, Carried) or not self._can_be_collected(state):
             return state
         sites = [
             site
@@ -190,29 +198,36 @@ class StateUnits:
         if len(sites) == 1 and not self.is_conditional(sites[0].call, caller):
             return state
         self._unit(caller).gives.pop(state, None)
-        return Collected(state.owner, state.root, "@list", state.root, state.statement)
+        if isinstance(state, Collected):
+            return replace(state, gathered=True)
+        name = State(state.owner, state.root, state.container).stem
+        path = f"{state.container}@list"
+        return Collected(state.owner, state.root, path, name, state.statement, receiver=state.receiver)
 
     def _can_be_collected(self, state: Carried) -> bool:
-        """Whether a value is appended as it is to a module-level list that starts empty."""
+        """Whether a list of the caller's own can take what several calls give, in place of the list outside."""
+        if isinstance(state, Collected):
+            return not state.gathered
         match state.statement:
             case ast.Expr(
-                value=ast.Call(func=ast.Attribute(value=ast.Name(), attr="append"), args=[stored], keywords=[])
+                value=ast.Call(func=ast.Attribute(value=container, attr="append"), args=[stored], keywords=[])
             ):
                 direct = stored is state.value or (isinstance(stored, ast.Name) and state.value is None)
             case _:
                 return False
+        if not direct or state.before:
+            return False
+        if state.container:
+            return is_only_attribute(self.program, state.container, {container})
         in_module = state.owner.kind == "module"
-        return direct and not state.before and in_module and starts_as_empty_list(self.program, state.owner, state.root)
+        return in_module and starts_as_empty_list(self.program, state.owner, state.root)
 
     def collects(self, function: FunctionNode, state: State) -> bool:
         """Whether a function has a list of its own for what it appends, or for the values of its calls."""
-        return self.appends(function, state) or (
-            isinstance(state, Collected)
-            and any(
-                isinstance(each, Carried) and not isinstance(each, Collected) and each.statement is state.statement
-                for unit, _ in self.calls_in(function)
-                for each in unit.gives
-            )
+        if self.appends(function, state):
+            return True
+        return isinstance(state, Collected) and any(
+            state.takes(each) for unit, _ in self.calls_in(function) for each in unit.gives
         )
 
     def appends(self, function: FunctionNode, state: State) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -183,7 +183,18 @@ class Collected(Carried):
     """The values that several calls, or a loop, append to one list: a list of the function's own comes out.
 
     The list has the name of the one outside; ``statement`` is the first that appends.
+
+    Attributes:
+        gathered: whether it takes the lists of several calls.
     """
+
+    gathered: bool = False
+
+    def takes(self, given: State) -> bool:
+        """Whether what a call gives goes into this list: a value, or a list of which several come."""
+        if not isinstance(given, Carried) or given.statement is not self.statement:
+            return False
+        return self.gathered and not given.gathered if isinstance(given, Collected) else not self.gathered
 
 
 def starts_as_empty_list(program: Program, owner: Scope, name: str) -> bool:
@@ -191,6 +202,59 @@ def starts_as_empty_list(program: Program, owner: Scope, name: str) -> bool:
     site = program.only_site(owner, name)
     value = program.assigned_value(site) if site is not None else None
     return isinstance(value, ast.List) and not value.elts
+
+
+def is_only_attribute(program: Program, path: str, targets: Set[ast.expr]) -> bool:
+    """Whether functions use an attribute only here, whatever object it is of, and it is set once, to an empty list.
+
+    Args:
+        program: all texts.
+        path: ``".name"``.
+        targets: where it is used.
+    """
+    name = path.rpartition(".")[2]
+    if path != f".{name}":
+        return False
+    stores = 0
+    for node in _named(program, name):
+        if not isinstance(node, ast.Attribute):
+            return False  # a class attribute, or the name in a string
+        function = program.enclosing_function(node)
+        if isinstance(node.ctx, ast.Load):
+            if function is not None and node not in targets:
+                return False
+            continue
+        stores += 1
+        if not _begins_empty(program, node, function):
+            return False
+    return stores == 1
+
+
+def _named(program: Program, name: str) -> Iterator[ast.AST]:
+    """Attributes of a name, and what may be one: a variable of a class body, or the name in a string."""
+    for node in program.text_of:
+        match node:
+            case ast.Attribute(attr=attribute) if attribute == name:
+                yield node
+            case ast.Constant(value=str() as text) if text == name:
+                yield node
+            case ast.Name(id=variable) if variable == name and program.scope_at[node].kind == "class":
+                yield node
+            case _:
+                pass
+
+
+def _begins_empty(program: Program, target: ast.Attribute, function: FunctionNode | None) -> bool:
+    """Whether ``self.kept = []`` in ``__init__``, or ``net.kept = []`` at top level, sets the attribute."""
+    if function is not None and getattr(function, "name", None) != "__init__":
+        return False
+    match program.parent[target]:
+        case ast.Assign(targets=[_], value=ast.List(elts=[])):
+            return True
+        case ast.AnnAssign(value=ast.List(elts=[])):
+            return True
+        case _:
+            return False
 
 
 def starts_as_number(program: Program, state: State) -> bool:

@@ -87,6 +87,8 @@ class StatefulGenerator:
             self.calls(name, kind)
         self.emit(0, "values += [total, box.last, store['k'], meter.level, jax.random.uniform(key)]")
         self.emit(0, "values += [sum(log) * 1.0, sum(box.kept) * 1.0]")
+        if kind == "method":
+            self.emit(0, "values += [sum(gauge.kept) * 1.0]")
         return Stateful("\n".join(self.lines) + "\n", self.line, "y")
 
     # -- the function that writes -----------------------------------------------------------------------------------
@@ -149,13 +151,21 @@ class StatefulGenerator:
     def method(self, result: str) -> tuple[str, str]:
         jitted = self.chance(0.3)
         self.emit(0, "class Gauge:")
-        self.emit(1, "def __init__(self):", "    self.level = jnp.float32(0.75)", "")
+        self.emit(1, "def __init__(self):", "    self.level = jnp.float32(0.75)", "    self.kept = []", "")
         name = self.pick("feed", "__call__")
         if jitted:
             self.emit(1, "@__import__('functools').partial(jax.jit, static_argnums=0)" if False else "")
         self.emit(1, f"def {name}(self, x):")
         self.emit(2, self.pick("y = jnp.sin(x)", "y = jnp.sin(x) + self.level"))
-        self.emit(2, self.pick("self.level = y #!", "self.level = self.level * 0.5 + y #!", "self.level += y #!"))
+        match self.pick("level", "level", "list", "loop"):
+            case "list":
+                self.emit(2, "self.kept.append(y * 0.5) #!")
+            case "loop":
+                self.emit(2, "for turn in range(2):", "    y = y * 0.5 + turn", "    self.kept.append(y) #!")
+            case _:
+                self.emit(
+                    2, self.pick("self.level = y #!", "self.level = self.level * 0.5 + y #!", "self.level += y #!")
+                )
         self.emit(2, f"return {result}")
         if self.chance(0.5):
             self.emit(1, "", "def peek(self):", "    return self.level * 3.0")

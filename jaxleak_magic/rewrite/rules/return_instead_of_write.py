@@ -163,6 +163,109 @@ print(len(net.hidden))
         variable="x",
     ),
     Example(
+        "a list to which several calls of a function append, each in a loop",
+        _IMPORTS
+        + """\
+hidden = []
+
+def block(x):
+    for scale in (0.5, 2.0):
+        x = jnp.tanh(scale * x)
+        hidden.append(x)
+    return x
+
+@jax.jit
+def forward(x):
+    return block(block(x))
+
+y = forward(jnp.ones(3))
+print(len(hidden))
+""",
+        _IMPORTS
+        + """\
+hidden = []
+
+def block(x):
+    hidden = []
+    for scale in (0.5, 2.0):
+        x = jnp.tanh(scale * x)
+        hidden.append(x)
+    return x, hidden
+
+@jax.jit
+def forward(x):
+    hidden = []
+    value, new_hidden = block(x)
+    hidden.extend(new_hidden)
+    result, hidden_2 = block(value)
+    hidden.extend(hidden_2)
+    return result, hidden
+
+y, new_hidden = forward(jnp.ones(3))
+hidden.extend(new_hidden)
+print(len(hidden))
+""",
+        stored_line=9,
+        variable="x",
+    ),
+    Example(
+        "a list of an object to which each layer appends",
+        _IMPORTS
+        + """\
+class Net:
+    def __init__(self):
+        self.hidden = []
+
+    def layer(self, w, x):
+        h = jnp.tanh(w * x)
+        self.hidden.append(h)
+        return h
+
+    def __call__(self, weights, x):
+        for w in weights:
+            x = self.layer(w, x)
+        return x
+
+net = Net()
+
+@jax.jit
+def predict(weights, x):
+    return net(weights, x)
+
+y = predict([0.5, 2.0], jnp.ones(3))
+print(len(net.hidden))
+""",
+        _IMPORTS
+        + """\
+class Net:
+    def __init__(self):
+        self.hidden = []
+
+    def layer(self, w, x):
+        h = jnp.tanh(w * x)
+        return h, h
+
+    def __call__(self, weights, x):
+        hidden = []
+        for w in weights:
+            x, h = self.layer(w, x)
+            hidden.append(h)
+        return x, hidden
+
+net = Net()
+
+@jax.jit
+def predict(weights, x):
+    return net(weights, x)
+
+y, hidden = predict([0.5, 2.0], jnp.ones(3))
+net.hidden.extend(hidden)
+print(len(net.hidden))
+""",
+        stored_line=10,
+        variable="h",
+    ),
+    Example(
         "a list of a loop that another function reads meanwhile",
         _IMPORTS
         + """\
