@@ -95,6 +95,15 @@ def energy(temp, x):
 jax.grad(energy, argnums=1)(0.5, 3.0)
 """
 
+_WITH_SIGN = (
+    _BEFORE.replace("nondiff_argnums=(0,)", "nondiff_argnums=(0, 1)")
+    .replace("temp, x)", "temp, sign, x)", 2)
+    .replace("bwd(temp, ", "bwd(temp, sign, ")
+    .replace("return x / temp", "return sign * x / temp")
+    .replace("(g / temp,)", "(sign * g / temp,)")
+    .replace("return soften(temp, x)", "return soften(temp, -1, x)")
+)
+
 EXAMPLES = (
     Example(
         "an array that only stands in the way of the derivative",
@@ -104,6 +113,16 @@ EXAMPLES = (
         .replace("x / temp, ()", "x / temp, temp")
         .replace("bwd(temp, res, g)", "bwd(temp, g)")
         .replace("(g / temp,)", "(None, g / temp)"),
+        variable="temp",
+        stored_line=18,
+    ),
+    Example(
+        "one of two that stand in the way",
+        _WITH_SIGN,
+        _WITH_SIGN.replace("nondiff_argnums=(0, 1)", "nondiff_argnums=(1,)")
+        .replace("x / temp, ()", "x / temp, temp")
+        .replace("bwd(temp, sign, res, g)", "bwd(sign, temp, g)")
+        .replace("(sign * g / temp,)", "(None, sign * g / temp)"),
         variable="temp",
         stored_line=18,
     ),
