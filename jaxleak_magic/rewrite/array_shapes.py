@@ -131,6 +131,8 @@ class ArrayShapes:
                     names[self._key(target)] = self._combine(statement, statement.op, held, statement.value, names)
                 case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as assigned):
                     names[self._key(target)] = self.of(assigned, names)
+                case ast.Expr(value=ast.Constant()):
+                    pass  # a docstring
                 case _:
                     raise NotKnown(statement)
 
@@ -154,8 +156,6 @@ class ArrayShapes:
             if not isinstance(function, ast.FunctionDef) or not self._is_only_compiled(function):
                 raise NotKnown(node)
             *before, last = function.body
-            if before and isinstance(before[0], ast.Expr) and isinstance(before[0].value, ast.Constant):
-                del before[0]
             self.run(before, inner)
             if not isinstance(last, ast.Return) or last.value is None:
                 raise NotKnown(node)

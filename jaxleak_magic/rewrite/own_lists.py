@@ -8,7 +8,14 @@ from collections.abc import Set
 
 from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.state_writes import Values, Write, writes_in
-from jaxleak_magic.rewrite.states import Collected, State, is_only_attribute, starts_as_empty_list, state_at
+from jaxleak_magic.rewrite.states import (
+    Collected,
+    State,
+    is_only_attribute,
+    may_get_another_name,
+    starts_as_empty_list,
+    state_at,
+)
 
 
 def own_list(program: Program, write: Write, values: Values) -> Collected | None:
@@ -46,5 +53,5 @@ def _appends_array(write: Write, values: Values) -> bool:
 def _is_only_name(program: Program, state: State, targets: Set[ast.expr]) -> bool:
     if state.owner.kind != "module" or not starts_as_empty_list(program, state.owner, state.root):
         return False
-    inside = [n for n in program.loads(state.owner, state.root) if program.enclosing_function(n) is not None]
-    return all(node in targets for node in inside)
+    others = [node for node in program.loads(state.owner, state.root) if node not in targets]
+    return not any(program.enclosing_function(n) is not None or may_get_another_name(program, n) for n in others)

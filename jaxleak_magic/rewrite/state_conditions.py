@@ -8,7 +8,7 @@ from jaxleak_magic.rewrite.program import Program
 from jaxleak_magic.rewrite.refusing import Refused, short_text
 from jaxleak_magic.rewrite.scopes import FunctionNode
 from jaxleak_magic.rewrite.state_units import StateUnits, Unit
-from jaxleak_magic.rewrite.states import Carried, State, key_text
+from jaxleak_magic.rewrite.states import Carried, Collected, State, key_text
 
 
 def where(state: State) -> str:
@@ -17,7 +17,9 @@ def where(state: State) -> str:
 
 
 def is_writer(program: Program, function: FunctionNode, state: Carried) -> bool:
-    """Whether a function is the one that stores the value."""
+    """Whether a function is the one that stores the value, and its statement moves out."""
+    if isinstance(state, Collected):
+        return False  # what appends stays where it is
     return state.statement is not None and program.enclosing_function(state.statement) is function
 
 

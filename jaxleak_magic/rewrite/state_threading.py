@@ -115,11 +115,7 @@ class StateThreading:
                 assert isinstance(statement.value, ast.Name)
                 self._local[function, state] = statement.value.id
                 self._dropped[function, state] = statement
-            elif (
-                isinstance(state, Carried)
-                and not isinstance(state, Collected)
-                and is_writer(self.program, function, state)
-            ):
+            elif isinstance(state, Carried) and is_writer(self.program, function, state):
                 name = state.name if state.value is None else self.fresh(function, state.name)
                 self._local[function, state] = name
             elif self.found.collects(function, state) and not _is_in_object(state):
@@ -670,8 +666,8 @@ class StateThreading:
             if not isinstance(here, Carried):
                 names.append(self.text_at(here, caller, site.call))
                 continue
-            own_list = self._own_list(here, caller)
             names.append(self._carried_name(here, site, caller))
+            own_list = self._own_list(here, caller)
             if own_list is not None:
                 method = "extend" if isinstance(here, Collected) else "append"
                 self.then(f"{own_list}.{method}({names[-1]})")
@@ -699,7 +695,6 @@ class StateThreading:
         (state,) = unit.gives
         if (
             not isinstance(state, Carried)
-            or isinstance(state, Collected)
             or not is_writer(self.program, unit.function, state)
             or state.value is not None
         ):

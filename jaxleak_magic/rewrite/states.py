@@ -204,6 +204,26 @@ def starts_as_empty_list(program: Program, owner: Scope, name: str) -> bool:
     return isinstance(value, ast.List) and not value.elts
 
 
+_ONLY_READ = ("builtins.", "jax.numpy.", "numpy.")
+"""Libraries whose functions keep no list that they are given."""
+
+
+def may_get_another_name(program: Program, list_read: ast.expr) -> bool:
+    """Whether something else may refer to a list after it is read here: through that it could be read in between."""
+    parent = program.parent[list_read]
+    if isinstance(parent, ast.keyword):
+        list_read, parent = parent, program.parent[parent]  # type: ignore[assignment]
+    match parent:
+        case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
+            return True
+        case ast.Call(func=called):
+            return called is not list_read and not (program.qualified(called) or "").startswith(_ONLY_READ)
+        case ast.Tuple() | ast.List() | ast.Set() | ast.Dict():
+            return not isinstance(program.parent[parent], ast.Expr)
+        case _:
+            return False
+
+
 def is_only_attribute(program: Program, path: str, targets: Set[ast.expr]) -> bool:
     """Whether functions use an attribute only here, whatever object it is of, and it is set once, to an empty list.
 
@@ -221,7 +241,7 @@ def is_only_attribute(program: Program, path: str, targets: Set[ast.expr]) -> bo
             return False  # a class attribute, or the name in a string
         function = program.enclosing_function(node)
         if isinstance(node.ctx, ast.Load):
-            if function is not None and node not in targets:
+            if node not in targets and (function is not None or may_get_another_name(program, node)):
                 return False
             continue
         stores += 1

@@ -18,7 +18,8 @@ from jaxleak_magic.rewrite.texts import Text, TextEdit
 ID = "loop_to_scan"
 TITLE = "Let JAX run the loop: `jax.lax.fori_loop`"
 _BODY_NAMES = ("step", "body", "loop_step", "loop_body")
-_STRICT = ("numpy_dtype_promotion", "numpy_rank_promotion")
+_SETTINGS_OF_DTYPES = ("numpy_dtype_promotion", "numpy_rank_promotion", "x64", "default_dtype_bits")
+"""Parts of names of JAX's settings under which an operation of floats may give another dtype, or none."""
 
 
 def propose(program: Program, text: Text, line: int) -> tuple[str, Draft] | None:
@@ -89,8 +90,8 @@ class _Loop:
         Raises:
             Refused: where that does not follow from the text.
         """
-        if any(word in text.text for text in self.program.texts for word in _STRICT):
-            raise _by_hand(self.node, "JAX's promotion of types or ranks is set to be strict")
+        if any(word in text.text for text in self.program.texts for word in _SETTINGS_OF_DTYPES):
+            raise _by_hand(self.node, "a setting of JAX for dtypes or their promotion is named in the code")
         if not self.carried:
             raise _by_hand(self.node, "it changes no variable that is read later")
         calls = list(self._calls_of(self.function, self.function.name))
@@ -107,8 +108,6 @@ class _Loop:
     def _check_call(self, shapes: ArrayShapes, steps: range, call: ast.Call) -> None:
         names = self._arguments(shapes, call)
         before = self.function.body[: self.function.body.index(self.node)]
-        if before and isinstance(before[0], ast.Expr) and isinstance(before[0].value, ast.Constant):
-            before = before[1:]
         shapes.run(before, names)
         follow = ArrayShapes(self.program, {(self._scope, self.index.id): steps})
         first = self._states(names)

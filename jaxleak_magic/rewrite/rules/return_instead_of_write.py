@@ -288,6 +288,29 @@ y = forward([0.5, 2.0], jnp.ones(3))
         variable="x",
     ),
     Example(
+        "a list of a loop that has another name too",
+        _IMPORTS
+        + """\
+hidden = []
+view = hidden
+
+def latest():
+    return view[-1]
+
+@jax.jit
+def forward(weights, x):
+    for w in weights:
+        x = jnp.tanh(w * x)
+        hidden.append(x)
+    return latest()
+
+y = forward([0.5, 2.0], jnp.ones(3))
+""",
+        refusal="stores a value under a condition or in a loop",
+        stored_line=14,
+        variable="x",
+    ),
+    Example(
         "what a scan body collects comes back as ys",
         _IMPORTS
         + """\
